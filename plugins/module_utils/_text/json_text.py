@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from .._core.errors import CannotLook
 
 BOM = "\ufeff"
+# What follows objects and lists into each other gets along with it; no program has files a tenth as deep.
+MAX_DEPTH = 300
+TOO_DEEP = "its objects and lists are nested too deeply"
 
 
 class RepeatedKey(ValueError):
@@ -51,12 +54,29 @@ def parse(text: Optional[str], path: str) -> Dict[str, Any]:
         key, at = _repetition(body)
         raise _unreadable(path, body, at, f"the key {json.dumps(key)} occurs twice") from error
     except RecursionError as error:
-        raise _unreadable(path, body, 0, "its objects and lists are nested too deeply") from error
+        raise _unreadable(path, body, 0, TOO_DEEP) from error
     except ValueError as error:
         raise _unreadable(path, body, 0, str(error)) from error
+    if is_deep(body, value):
+        raise _unreadable(path, body, 0, TOO_DEEP)
     if not isinstance(value, dict):
         raise _unreadable(path, body, len(body) - len(body.lstrip()), "the file does not hold a mapping")
     return value
+
+
+def is_deep(text: str, value: Any) -> bool:
+    """Whether what a text means is nested more deeply than what reads it can follow."""
+    if text.count("{") + text.count("[") <= MAX_DEPTH:
+        return False
+    level = [value]
+    for _depth in range(MAX_DEPTH):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, (dict, list))
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return bool(level)
 
 
 def _without_repetition(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:

@@ -268,6 +268,7 @@ class _Parser:
         name = assignment[1]
         if name is None:
             *parents, name = self.parts(assignment[2], start)
+            self.check_depth((*path, *parents), start)
             for part in parents:
                 path += (part,)
                 table = self.dotted(path, table, start)

@@ -17,6 +17,7 @@ from typing import Any, Dict, List, Optional
 
 from .._core.regex import regex
 from .._core.value import frozen
+from .json_text import TOO_DEEP, is_deep
 
 _KEY = regex(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s"'\[\]{},&*!|>%@`#?-].*?|[?-]\S.*?)[ ]*:(?:[ ]+(.*))?$""")
 _COMMENT = regex(r"""(?:^|(?<=\s))#.*$""")
@@ -49,7 +50,12 @@ def parse(text: str) -> Any:
     if text.lstrip().startswith("{"):
         return _json(text)
     reader = _Reader(_lines(text))
-    value = reader.block(0) if reader.lines else None
+    try:
+        value = reader.block(0) if reader.lines else None
+    except RecursionError as error:
+        raise YamlError(1, TOO_DEEP) from error
+    if is_deep(text, value):
+        raise YamlError(1, TOO_DEEP)
     if reader.at < len(reader.lines):
         line = reader.lines[reader.at]
         raise YamlError(line.number, f"{line.text!r} does not go on from the lines before it")
@@ -58,11 +64,14 @@ def parse(text: str) -> Any:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except json.JSONDecodeError as error:
         raise YamlError(error.lineno, error.msg) from error
     except RecursionError as error:
-        raise YamlError(1, "it is nested too deeply") from error
+        raise YamlError(1, TOO_DEEP) from error
+    if is_deep(text, value):
+        raise YamlError(1, TOO_DEEP)
+    return value
 
 
 def _lines(text: str) -> List[_Line]:

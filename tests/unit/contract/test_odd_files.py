@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Files that no program should write and that occur: a look has an answer or an error with a cause, never a traceback."""
+"""Files that no program should write and that occur: a look has an answer or an error with a cause."""
 
 from __future__ import annotations
 

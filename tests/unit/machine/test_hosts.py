@@ -120,7 +120,7 @@ def test_what_is_not_there_reads_as_none_has_no_names_and_is_not_writable(machin
 def test_what_no_file_can_be_called_is_not_there(machine: Machine, name: str) -> None:
     files, path = machine.host.files, machine.path(name)
     assert (files.read_optional(path), files.names(path), files.link(path), files.status(path)) == (None, (), "", None)
-    assert not (files.exists(path) or files.is_folder(path) or files.writable(path))
+    assert [files.exists(path), files.is_folder(path), files.writable(path)] == [False] * 3
     assert (files.modified(path), files.version(path), files.checksum(path)) == (0, "", "")
     assert files.resolve(path).endswith(name)
     with pytest.raises(FileNotFoundError) as error:

@@ -6,13 +6,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any, Dict, List, Sequence, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, DeclarationError
+from ansible_collections.gpufleet.node.plugins.module_utils._text import toml_text, yaml_subset
 from ansible_collections.gpufleet.node.plugins.module_utils._text.json_edit import remove, set_value
-from ansible_collections.gpufleet.node.plugins.module_utils._text.json_text import parse
+from ansible_collections.gpufleet.node.plugins.module_utils._text.json_text import MAX_DEPTH, parse
+from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_text import TomlError
+from ansible_collections.gpufleet.node.plugins.module_utils._text.yaml_subset import YamlError
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.cdi import cdi
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.model import Document
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.job_environment import cdi as environment
 from ansible_collections.gpufleet.node.tests.unit.text.json_texts import KEYS, VALUES, texts
 from hypothesis import given
 from hypothesis import strategies as st
@@ -183,3 +190,39 @@ def test_a_key_that_was_removed_is_gone_and_nothing_else(text: str, path: List[s
     if isinstance(inner, dict):
         inner.pop(path[-1], None)
     assert parse(edited, PATH) == wanted
+
+
+DEPTHS = (290, 310, 1000, 5000, 200_000)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize(("opening", "closing"), [('{"a":', "}"), ("[", "]")])
+def test_what_is_nested_deeply_is_refused_by_each_reader(depth: int, opening: str, closing: str) -> None:
+    deep = f"{opening * depth}1{closing * depth}"
+    text = f'{{"kind": "nvidia.com/gpu", "devices": [], "x": {deep}}}'
+    fits = depth < MAX_DEPTH
+    errors = [cdi.read_specification(Document(f"/etc/cdi/a.{kind}", text)).error for kind in ("json", "yaml")]
+    assert [not error or "nested too deeply" in error or "recursion" in error for error in errors] == [True, True]
+    assert [not error for error in errors] == [fits, fits]
+    assert list(environment.parse(text)) == []
+    for read, error in ((lambda: parse(text, "/a"), CannotLook), (lambda: yaml_subset.parse(text), YamlError)):
+        with contextlib.nullcontext() if fits else pytest.raises(error, match="nested too deeply"):
+            read()
+
+
+@pytest.mark.parametrize("depth", [1000, 3000])
+@pytest.mark.parametrize("shape", ["block", "dashes", "flow"])
+def test_yaml_that_is_nested_deeply_is_refused(depth: int, shape: str) -> None:
+    texts = {
+        "block": "".join(f"{' ' * level}a:\n" for level in range(depth)),
+        "dashes": f"{'- ' * depth}a\n",
+        "flow": f"a: {'[' * depth}{']' * depth}\n",
+    }
+    with pytest.raises(YamlError, match="nested too deeply"):
+        yaml_subset.parse(texts[shape])
+
+
+@pytest.mark.parametrize("text", ["{}.a = 1\n", "[{}]\na = 1\n", "x = {{ {}.a = 1 }}\n"])
+def test_a_key_of_toml_with_many_parts_is_refused(text: str) -> None:
+    with pytest.raises(TomlError, match="nested more than"):
+        toml_text.parse(text.format(".".join("a" * 2000)))

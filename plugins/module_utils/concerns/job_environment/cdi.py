@@ -39,7 +39,7 @@ def parse(text: str) -> Iterator[Tuple[int, str, str]]:
     try:
         edits = json.loads(text)["devices"][0]["containerEdits"]
         words = [str(word) for word in edits.get("env", ())]
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return
     for word in words:
         name, _equals, value = word.partition("=")

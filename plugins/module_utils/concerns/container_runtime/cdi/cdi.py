@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping,
 from ...._core.regex import regex
 from ...._core.value import frozen
 from ...._linux import systemd
+from ...._text.json_text import TOO_DEEP, is_deep
 from ...._text.yaml_subset import YamlError, parse
 from ..entries import CDI
 from ..model import SPEC_DIRS, Configuration, Document, Edit, Installation, SettingName, Settings, WithoutDaemon
@@ -169,6 +170,8 @@ def read_specification(document: Document) -> Specification:
         said = json.loads(text) if document.path.endswith(".json") else parse(text)
         kind, devices = said["kind"], said["devices"]
         names = tuple(f"{kind}={device['name']}" for device in devices)
+        if is_deep(text, said):
+            raise ValueError(TOO_DEEP)
     except YamlError as error:
         return Specification(document, error=str(error))
     except json.JSONDecodeError as error:
