@@ -510,7 +510,7 @@ def _index(value: Any, *keys: Any) -> Any:
 def _length(value: Any) -> int:
     if isinstance(value, Struct) or not isinstance(value, (str, list, dict)):
         raise TypeError(f"{_kind(value)} has no length")
-    return len(value.encode("utf-8") if isinstance(value, str) else value)
+    return len(value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value)
 
 
 def _print(*values: Any) -> str:

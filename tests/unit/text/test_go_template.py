@@ -156,3 +156,7 @@ def test_what_is_not_known_of_a_template_or_would_end_it_is_an_error(text: str, 
     if message:
         assert str(caught.value) == message
     assert str(caught.value).startswith("line ")
+
+
+def test_the_length_of_a_text_that_is_not_utf_8_is_that_of_its_bytes() -> None:
+    assert render('{{ len "caf\udce9" }}', {}, templates={}, functions={}) == "4"
