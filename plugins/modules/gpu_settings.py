@@ -190,7 +190,10 @@ changes:
       type: str
       sample: now
 needs:
-  description: What must still happen, C(gpu_reset) while an ECC mode is pending.
+  description:
+    - What must still happen. C(gpu_reset) while an ECC mode is pending, and C(readback) where O(state=absent)
+      could not read back the time slice because C(nvidia-smi) does not list it. What was there before
+      stays recorded until it does.
   returned: always, unless the declaration was refused
   type: list
   elements: str

@@ -217,7 +217,10 @@ changes:
       description: C(now), or C(reboot) when it has to wait for that.
       type: str
 needs:
-  description: What must still happen, C(reboot) or nothing. It stays until it was done.
+  description:
+    - What must still happen. C(link) while the link of a port is down, C(daemon-reload) where systemd
+      must not read its units yet, and C(readback) where O(state=absent) could not read back whether a
+      setting is restored, such as without C(dcb). What was there before stays recorded until it can.
   returned: always, unless the declaration was refused
   type: list
   elements: str

@@ -136,6 +136,20 @@ class KernelFiles(RecordedFiles):
             raise OSError(self.fail_error, os.strerror(self.fail_error), path)
 
 
+def shown_by_systemctl(argv: Sequence[str]) -> Completed:
+    """The answer of ``systemctl show`` about units that are not loaded, of which there is nothing to read again."""
+    values = {"LoadState": "not-found", "ActiveState": "inactive", "NeedDaemonReload": "no", "MainPID": "0"}
+    asked = argv[2][len("--property=") :].split(",")
+    units = argv[argv.index("--") + 1 :]
+    return Completed(
+        0,
+        "\n".join(
+            "".join(f"{name}={values.get(name, unit if name == 'Id' else '')}\n" for name in asked) for unit in units
+        ),
+        "",
+    )
+
+
 class ScriptedCommands:
     """Programs as functions: ``programs[name]`` gets the arguments and answers; others are not installed.
 

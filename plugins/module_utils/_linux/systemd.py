@@ -282,7 +282,8 @@ def needs_reload(host: Host, unit: str) -> bool:
     of which it knows none counts as well; one that it knows may have links that lead nowhere.
     """
     folder = f"{ETC}/{unit}.d"
-    there = {f"{folder}/{name}" for name in host.files.names(folder) if name.endswith(".conf")}
+    names = (f"{folder}/{name}" for name in host.files.names(folder) if name.endswith(".conf"))
+    there = {path for path in names if host.files.exists(path) and not _is_mask(host.files, path)}
     for block in show(host, ("NeedDaemonReload", "DropInPaths"), (unit,)):
         known = {path for line in block["DropInPaths"] for path in line.split()} if "DropInPaths" in block else there
         if block.get("NeedDaemonReload") == ["yes"] or (there and there.isdisjoint(known)):
@@ -373,10 +374,19 @@ def _path_of(unit: str) -> str:
     return f"{MANAGER_PATH}/unit/{''.join(escaped)}"
 
 
+# Every unit has a value of these, one that does not exist too.
+ALWAYS_SHOWN = ("Id", "LoadState", "ActiveState", "NeedDaemonReload")
+
+
+def _is_always_shown(name: str, unit: str) -> bool:
+    """Whether every release of systemd shows a value of this property. No unit is systemd itself."""
+    return not unit or name in ALWAYS_SHOWN or (unit.endswith(".service") and name.startswith(("MainPID", "Limit")))
+
+
 def _shown_by_systemctl(host: Host, properties: Tuple[str, ...], units: Tuple[str, ...]) -> Iterator[Properties]:
+    """One block of lines for each unit, in their order, or one about systemd itself."""
     goal = "query systemd"
     try:
-        # Without a unit it tells of systemd itself.
         completed = host.commands.run(["systemctl", "show", f"--property={','.join(properties)}", "--", *units])
     except OSError as error:
         raise CannotLook(goal, object="systemctl", cause=error.strerror or str(error)) from error
@@ -384,12 +394,20 @@ def _shown_by_systemctl(host: Host, properties: Tuple[str, ...], units: Tuple[st
         said = completed.errors.strip().splitlines()
         cause = f"exit status {completed.status}: {said[-1] if said else 'no output'}"
         raise CannotLook(goal, object="systemctl show", cause=cause)
+    blocks: List[Properties] = []
     for text in re.split(r"\n\n+", completed.output.strip()):
         block: Properties = {}
         for line in text.splitlines():
             name, _equals, value = line.partition("=")
             block.setdefault(name, []).extend([value] if value else [])
-        yield block
+        blocks.append(block)
+    blocks += [{}] * (len(units) - len(blocks))
+    for unit, block in zip(units or ("",), blocks):
+        lacking = [name for name in properties if _is_always_shown(name, unit) and not block.get(name)]
+        if lacking:
+            cause = f"its answer is incomplete, without {', '.join(lacking)} of {unit or 'systemd'}"
+            raise CannotLook(goal, object="systemctl show", cause=cause)
+    yield from blocks
 
 
 def _scopes_with_gpus(files: Files) -> Tuple[str, ...]:

@@ -260,6 +260,12 @@ class Node:
         return self.host.files.log
 
 
+def only_reads(argv: Sequence[str]) -> bool:
+    """Whether a program that is started like this changes nothing."""
+    words = (os.path.basename(argv[0]), *argv[1:])
+    return "show" in words or any(words[: len(only)] == only for only in ONLY_READ)
+
+
 class CountedPrograms:
     """The programs of a machine, each a side effect of its own; the one that fails is the one that ``fail_at`` hits."""
 
@@ -271,8 +277,7 @@ class CountedPrograms:
 
     def _counted(self, name: str) -> Callable[[Sequence[str]], Completed]:
         def run(argv: Sequence[str]) -> Completed:
-            words = (name, *argv[1:])
-            if "show" not in argv and not any(words[: len(only)] == only for only in ONLY_READ):
+            if not only_reads(argv):
                 try:
                     self._node.host.files.effect("run", argv[0], " ".join(argv))
                 except OSError as error:

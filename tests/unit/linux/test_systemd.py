@@ -200,6 +200,7 @@ class Systemd:
         self.drop_ins = ""
         self.reloads = 0
         self.broken = False
+        self.root = host.files.root
         host.commands.programs["systemctl"] = self
 
     def __call__(self, argv: Sequence[str]) -> Completed:
@@ -208,6 +209,8 @@ class Systemd:
         if argv[1] == "daemon-reload":
             self.reloads += 1
             self.due = False
+            folders = Path(f"{self.root}{systemd.ETC}").glob("*.d/*.conf")
+            self.drop_ins = " ".join(f"/{path.relative_to(self.root)}" for path in folders if path.exists())
             return Completed(0, "", "")
         assert argv[1] == "show"
         if argv[2] == "--property=NeedDaemonReload,DropInPaths":
@@ -239,6 +242,27 @@ def test_a_reload_is_only_due_for_what_we_announced_and_systemd_has_not_read(tmp
     assert not systemd.reload_due(host, "other.service")
     daemon.due = False
     assert not systemd.reload_due(host, UNIT)
+
+
+LOADED = "LoadState=loaded\nActiveState=active\n"
+SHOWN = f"Id=a.service\n{LOADED}MainPID=1\n\nId=b.service\n{LOADED}MainPID=0\n"
+
+
+@pytest.mark.parametrize(
+    "text", [*(SHOWN[:end] for end in range(0, len(SHOWN) - len("MainPID=0\n"), 7)), "Version=257\n"]
+)
+def test_an_answer_of_systemctl_that_lacks_something_says_nothing(tmp_path: Path, text: str) -> None:
+    host = machine(tmp_path)
+    host.commands.programs["systemctl"] = lambda argv: Completed(0, text, "")
+    with pytest.raises(CannotLook, match="systemctl show: its answer is incomplete, without"):
+        list(systemd.show(host, ("Id", "LoadState", "ActiveState", "MainPID"), ("a.service", "b.service")))
+
+
+def test_a_unit_that_is_no_service_has_no_process_to_show(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    host.commands.programs["systemctl"] = lambda argv: Completed(0, "Id=a.timer\nActiveState=active\n", "")
+    (block,) = systemd.show(host, ("Id", "ActiveState", "MainPID"), ("a.timer",))
+    assert block == {"Id": ["a.timer"], "ActiveState": ["active"]}
 
 
 def test_several_units_are_announced_once_each_and_read_together(tmp_path: Path) -> None:

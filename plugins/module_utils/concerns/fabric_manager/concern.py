@@ -80,7 +80,7 @@ class FabricManager:
             programs = [FABRIC_MANAGER] if restoring or machine.needs_fabric_manager else []
             programs += [IMEX] if restoring or wants_imex else []
             versions = {state.driver.loaded, state.driver.installed, *(one.version for one in found)} - {""}
-            state = replace(state, holds=holds.observe(host, programs, tuple(versions), known))
+            state = replace(state, holds=holds.observe(host, programs, tuple(versions), known, restoring=restoring))
         if machine.needs_fabric_manager and scope.immediate:
             gpus, _unserved, _missing = readings.ask(host, read, entries=(), restoring=False)
             state = replace(state, gpus=gpus)

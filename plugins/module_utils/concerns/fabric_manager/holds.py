@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.errors import CannotLook
+from ..._core.regex import regex
 from ..._core.value import field, frozen
 from ..._kinds import versionlock
 from ..._linux import packages
@@ -34,6 +35,8 @@ DNF_PROGRAM = "/usr/bin/dnf"
 DRIVER = ("nvidia-", "libnvidia-", "xserver-xorg-video-nvidia-", "cuda-drivers")
 RPM_FORMAT = r"%{NAME} %{NAME}-%|EPOCH?{%{EPOCH}}:{0}|:%{VERSION}-%{RELEASE}.*\n"
 RPM_SECONDS = 20.0
+_OWNER = regex(r"(\S+) \1-[0-9]+:\S+")
+_NO_OWNER = "is not owned by any package"
 
 
 @frozen
@@ -58,11 +61,14 @@ class Holds:
     owners: Mapping[str, Tuple[str, str]] = field(default_factory=dict)
 
 
-def observe(host: Host, programs: Sequence[Program], driver: Sequence[str], notes: Notes) -> Holds:
-    """``driver`` are the versions of the driver whose packages count too."""
+def observe(host: Host, programs: Sequence[Program], driver: Sequence[str], notes: Notes, *, restoring: bool) -> Holds:
+    """``driver`` are the versions of the driver whose packages count too.
+
+    What is held is to be released by ``restoring`` even where apt-mark, which would do it, is missing.
+    """
     files = host.files
     status = files.read_optional(packages.DPKG)
-    if status is not None and host.commands.find("apt-mark") is not None:
+    if status is not None and (restoring or host.commands.find("apt-mark") is not None):
         names = tuple(name for program in programs for name in program.packages)
         return Holds(APT, {one.name: one for one in of_dpkg(status, names, driver)})
     if files.resolve(DNF_PROGRAM).endswith(f"/{DNF5}"):
@@ -125,4 +131,10 @@ def _owner(host: Host, path: str, notes: Notes) -> str:
         completed = host.commands.run(["rpm", "-qf", "--qf", RPM_FORMAT, path], timeout=RPM_SECONDS)
     except OSError as error:
         raise CannotLook("find the package of {}", object=path, cause=error.strerror or str(error)) from error
-    return completed.output.strip() if completed.status == 0 else ""
+    said = completed.output.strip()
+    if completed.status == 0 and _OWNER.fullmatch(said):
+        return said
+    if completed.status != 0 and _NO_OWNER in said + completed.errors:
+        return ""
+    cause = (completed.errors.strip() or said) or f"rpm printed nothing, exit status {completed.status}"
+    raise CannotLook("find the package of {}", object=path, cause=cause)

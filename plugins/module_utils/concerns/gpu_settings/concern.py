@@ -114,7 +114,9 @@ class GpuSettings:
             from .plan import steps_of
 
             steps = steps_of(state, desired, settings, scope)
-        return Plan(settings=settings, steps=steps, unmanaged=desired.unmanaged)
+        return Plan(
+            settings=(*settings, *(desired.unread if scope.immediate else ())), steps=steps, unmanaged=desired.unmanaged
+        )
 
     def perform(self, step: Step, host: Host) -> None:
         from . import apply

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple
 
 from ..._core.change import Change, RoomAction, Step, Unmanaged
 from ..._core.errors import DeclarationError
-from ..._core.planning import effective_change
+from ..._core.planning import effective_change, unread
 from ..._core.setting import BOOT, GPU_RESET, NOW, Scalar, Setting
 from ..._core.value import frozen
 from ..._nvidia import unresponsive_gpu
@@ -63,12 +63,18 @@ def restore(baseline: Baseline, state: GpuSettingsState) -> GpuSettingsDesired:
     """What ``state: absent`` wants: the values from before the first change. Of locks of others nothing is known."""
     wants: List[WantedSettings] = []
     without: List[Unmanaged] = []
+    not_read: List[Setting] = []
     for gpu in state.gpus:
         values: Dict[str, Scalar] = {}
         for setting in SETTINGS:
             before = baseline.values.get((gpu.reading.gpu.uuid, setting))
             reason = "" if gpu.reading.gpu.lost else gpu.reading.lacking.get(setting, "")
-            if before is not None and reason:
+            if before is not None and reason and setting == TIME_SLICE:
+                # The driver has it, and only the program that would list it fails.
+                identity = gpu.reading.gpu.uuid
+                row = unread(gpu.name, setting, before.effective, identity=identity, reason=reason, immediate=True)
+                not_read.append(row)
+            elif before is not None and reason:
                 without.append(Unmanaged(gpu.name, setting, reason))
             if before is None or setting not in gpu.effective:
                 continue
@@ -87,7 +93,7 @@ def restore(baseline: Baseline, state: GpuSettingsState) -> GpuSettingsDesired:
     )
     # A GPU that does not respond may be one of them: its values are kept until it is back.
     lost = tuple(gpu.name for gpu in state.gpus if gpu.reading.gpu.lost) if gone else ()
-    return GpuSettingsDesired(tuple(wants), (*without, *(() if lost else gone)), lost)
+    return GpuSettingsDesired(tuple(wants), (*without, *(() if lost else gone)), lost, tuple(not_read))
 
 
 def lacking(gpu: SettingsGpu, wanted: Mapping[str, Scalar]) -> List[Unmanaged]:

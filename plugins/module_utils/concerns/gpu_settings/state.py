@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Mapping, Optional, Tuple
 
 from ..._core.change import Unmanaged
-from ..._core.setting import Scalar
+from ..._core.setting import Scalar, Setting
 from ..._core.value import frozen
 from ..._linux.boot_service import BootCarrier
 from ..._nvidia.gpus import NOT_THERE
@@ -56,8 +56,11 @@ class WantedSettings:
 
 @frozen
 class GpuSettingsDesired:
-    """The declaration on this machine. ``unresponsive`` are the names of GPUs that do not respond."""
+    """The declaration on this machine. ``unresponsive`` are the names of GPUs that do not respond, and ``unread``
+    the settings of which nothing says whether they are restored.
+    """
 
     wants: Tuple[WantedSettings, ...]
     unmanaged: Tuple[Unmanaged, ...] = ()
     unresponsive: Tuple[str, ...] = ()
+    unread: Tuple[Setting, ...] = ()

@@ -9,19 +9,27 @@ Its text is read, for the releases of Debian 12, Ubuntu 22.04 and RHEL 9 have JS
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Iterable, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, Optional, Tuple
 
 from ..._core.errors import CannotLook, DeclarationError
 from ..._core.regex import regex
 from ..._core.setting import Scalar
 from ..._core.value import frozen
-from .spec import ETHTOOL, FEATURES, MAXIMUM, OFF, ON, SET_OPTIONS
+from .spec import CHANNELS, COALESCING, ETHTOOL, FEATURES, MAXIMUM, OFF, ON, PAUSE, RINGS, SET_OPTIONS
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
 
 PROGRAM = "ethtool"
 SECONDS = 10.0
+# The first line of what it shows of a group, which every release and driver has.
+HEADINGS = {
+    RINGS: "Ring parameters for ",
+    CHANNELS: "Channel parameters for ",
+    COALESCING: "Coalesce parameters for ",
+    PAUSE: "Pause parameters for ",
+    FEATURES: "Features for ",
+}
 # The heading over the values that are set now; above it are the largest.
 NOW = "Current hardware settings:"
 _ADAPTIVE = regex(r"Adaptive RX: (on|off|n/a)\s+TX: (on|off|n/a)")
@@ -46,11 +54,22 @@ def group_of(setting: str) -> str:
 def read(host: Host, name: str, settings: Iterable[str]) -> Shown:
     """What is asked of an interface; what its driver does not have is not in it.
 
-    Raises ``CannotLook`` where ethtool does not answer, and ``DeclarationError`` where it is not installed.
+    Raises ``CannotLook`` where ethtool does not answer or its answer is not understood, and ``DeclarationError`` where
+    it is not installed.
     """
     found = Shown({}, {})
     for group in dict.fromkeys(map(group_of, settings)):
-        shown = _parse(group, _ask(host, name, SET_OPTIONS[group].lower()))
+        option = SET_OPTIONS[group].lower()
+        text = _ask(host, name, option)
+        if text is None:
+            continue
+        shown = _parse(group, text)
+        if shown is None:
+            raise CannotLook(
+                f"ask ethtool {option} about {{}}",
+                object=name,
+                cause=f"its answer is not understood: {text.strip() or 'it is empty'}",
+            )
         found = Shown({**found.now, **shown.now}, {**found.largest, **shown.largest}, (*found.fixed, *shown.fixed))
     return found
 
@@ -65,7 +84,8 @@ def _word(setting: str) -> str:
     return ETHTOOL[setting].word if setting in ETHTOOL else setting
 
 
-def _ask(host: Host, name: str, option: str) -> str:
+def _ask(host: Host, name: str, option: str) -> Optional[str]:
+    """The text that ethtool prints; None where the driver does not have what is asked."""
     try:
         completed = host.commands.run((PROGRAM, option, name), timeout=SECONDS)
     except FileNotFoundError as error:
@@ -78,12 +98,16 @@ def _ask(host: Host, name: str, option: str) -> str:
     if completed.timed_out or _LACKING not in said:
         cause = "it did not respond in time" if completed.timed_out else said or f"exit status {completed.status}"
         raise CannotLook(f"ask ethtool {option} about {{}}", object=name, cause=cause)
-    return ""
+    return None
 
 
-def _parse(group: str, text: str) -> Shown:
+def _parse(group: str, text: str) -> Optional[Shown]:
+    """What is shown of a group; None where a line is missing that every release prints."""
+    if not text.startswith(HEADINGS[group]) or not text.endswith("\n"):
+        return None
     if group == FEATURES:
-        return _features(text)
+        shown = _features(text)
+        return shown if shown.now else None
     largest_text, heading, now_text = text.partition(NOW)
     if not heading:
         largest_text, now_text = "", text
@@ -92,8 +116,10 @@ def _parse(group: str, text: str) -> Shown:
     wanted = {setting: known for setting, known in ETHTOOL.items() if known.group == group}
     values: Dict[str, Scalar] = {}
     limits: Dict[str, int] = {}
+    if any(known.line not in now for known in wanted.values()):
+        return None
     for setting, known in wanted.items():
-        value = now.get(known.line, "n/a")
+        value = now[known.line]
         if known.form == "switch" and value in (ON, OFF):
             values[setting] = value
         elif known.form != "switch" and value.isdecimal():

@@ -38,6 +38,7 @@ GOALS = {
     FEATURES: "set the offloads of {}",
 }
 GONE = "the interface is missing, and so are its values"
+LOST = "the driver that the interface has now does not have it"
 
 
 @frozen
@@ -82,6 +83,11 @@ def restore(state: NicSettingsState) -> NicSettingsDesired:
         Unmanaged(identity, setting, GONE)
         for identity in state.missing
         for setting in sorted(state.declaration.before[identity])
+    ]
+    unmanaged += [
+        Unmanaged(interface.name, setting, LOST)
+        for interface in state.interfaces
+        for setting in sorted(interface.declared.keys() - interface.values.keys())
     ]
     return NicSettingsDesired(wanted, tuple(unmanaged))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
 
 from ..._core.change import Conflict, Plan, Step, Unmanaged
+from ..._core.planning import unread
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting
 from ..._kinds import hotplug
@@ -62,7 +63,8 @@ class Rdma:
         wanted: Dict[str, Mapping[str, Scalar]] = {}
         for port in state.ports:
             wanted[port.name] = {setting: port.declared[setting] for setting in port.values}
-            unmanaged += [Unmanaged(port.name, setting, reason) for setting, reason in port.lacking.items()]
+            reasons = {**port.lacking, **port.unread}
+            unmanaged += [Unmanaged(port.name, setting, reason) for setting, reason in reasons.items()]
             mode = wanted[port.name].get(ROCE_MODE)
             if mode is not None and mode != port.values[ROCE_MODE] and port.modes and mode not in port.modes:
                 from .refusals import refuse_mode
@@ -94,6 +96,8 @@ class Rdma:
         rows = [row for port in state.ports for row in _rows(port, state, desired, scope)]
         if desired.sets_gpudirect and state.gpu_memory is not None:
             rows.append(_gpudirect(state.gpu_memory, state, desired, scope))
+        if scope.restoring:
+            rows += [row for port in state.ports for row in _unread(port, immediate=scope.immediate)]
         accepted, blocked = firewalls.rows(state.firewalls, scope)
         beside: Tuple[Setting, ...] = ()
         if state.later is not None:
@@ -216,6 +220,14 @@ def _rows(port: Port, state: RdmaState, desired: RdmaDesired, scope: Scope) -> L
         )
         rows.append(row)
     return rows
+
+
+def _unread(port: Port, *, immediate: bool) -> List[Setting]:
+    """The settings of which nothing says whether they are restored."""
+    return [
+        unread(port.name, setting, port.declared[setting], identity=port.identity, reason=reason, immediate=immediate)
+        for setting, reason in port.unread.items()
+    ]
 
 
 def _gpudirect(memory: GpuMemory, state: RdmaState, desired: RdmaDesired, scope: Scope) -> Setting:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
+from ..._core.errors import CannotLook
 from ..._core.match import Candidate
 from ..._core.regex import regex
 from ..._core.setting import Scalar
@@ -39,6 +40,7 @@ FILES: Mapping[str, str] = {ROCE_MODE: "default_roce_mode", ROCE_TOS: "default_r
 GIDS_READ = 8
 # What takes the traffic class away again: traffic_class_store of mlx5.
 NO_CLASS = "-1"
+NO_CONFIGFS = f"{RDMA_CM} has no configfs in this kernel, or it is not mounted"
 OF_OFED = "its driver does not have it, only those of MLNX_OFED and DOCA do"
 _CLASS = regex(r"Global tclass=([0-9]+)")
 
@@ -69,9 +71,10 @@ class Device:
 class Port:
     """One port of a device that is declared, or that was changed.
 
-    ``declared`` are its settings. ``values`` has those that it has, None for one that nobody set, and ``lacking`` the
-    reasons for the others. ``modes`` are the RoCE modes that it has addresses for, ``netdev`` is its network interface,
-    and ``managed`` whether the firmware sets the priorities of that.
+    ``declared`` are its settings. ``values`` has those that it has, None for one that nobody set. ``lacking`` has the
+    reasons why it does not have others, and ``unread`` those why others could not be read. ``modes`` are the RoCE modes
+    that it has addresses for, ``netdev`` is its network interface, and ``managed`` whether the firmware sets the
+    priorities of that.
     """
 
     device: Device
@@ -82,6 +85,7 @@ class Port:
     declared: Mapping[str, Scalar]
     values: Mapping[str, Scalar]
     lacking: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
     modes: Tuple[str, ...] = ()
     ready: bool = False
     netdev: str = ""
@@ -191,19 +195,22 @@ def read_port(host: Host, device: Device, number: str, declared: Mapping[str, Sc
     )
     values: Dict[str, Scalar] = {}
     lacking: Dict[str, str] = {}
+    unread: Dict[str, str] = {}
     for setting in SETTINGS:
         if setting not in declared:
             continue
         reason = _why_lacking(files, port, setting)
-        if reason:
+        if reason == NO_CONFIGFS:
+            unread[setting] = reason
+        elif reason:
             lacking[setting] = reason
         else:
-            values[setting] = _value(setting, _read(files, port.path_of(setting)))
+            values[setting] = _value(setting, port.path_of(setting), _read(files, port.path_of(setting)))
     managed = False
     by_netdev = [setting for setting in declared if lossless.is_about(setting)]
     no_netdev = _why_no_priorities(files, port)
     if by_netdev and no_netdev:
-        lacking.update(dict.fromkeys(by_netdev, no_netdev))
+        unread.update(dict.fromkeys(by_netdev, no_netdev))
     elif by_netdev:
         shown = lossless.read(host, port.netdev, by_netdev)
         managed = shown.managed
@@ -215,9 +222,11 @@ def read_port(host: Host, device: Device, number: str, declared: Mapping[str, Sc
                     values[setting] = lossless.ON if enabled == "1" else lossless.OFF
                 else:
                     lacking[setting] = OF_OFED
+            elif shown.lacking == lossless.NOT_INSTALLED:
+                unread[setting] = shown.lacking
             elif setting not in values:
                 lacking[setting] = shown.lacking
-    return replace(port, values=values, lacking=lacking, managed=managed)
+    return replace(port, values=values, lacking=lacking, unread=unread, managed=managed)
 
 
 def _why_no_priorities(files: Files, port: Port) -> str:
@@ -246,7 +255,7 @@ def _why_lacking(files: Files, port: Port, setting: str) -> str:
     if is_loaded(files):
         return ""
     if files.exists(f"/sys/module/{RDMA_CM}"):
-        return f"{RDMA_CM} has no configfs in this kernel, or it is not mounted"
+        return NO_CONFIGFS
     installed = read_installed(files)
     return "" if installed.dependencies(RDMA_CM) is not None else f"this kernel has no {RDMA_CM}"
 
@@ -256,13 +265,19 @@ def _modes(files: Files, folder: str) -> Tuple[str, ...]:
     return tuple(mode for mode, text in MODES.items() if text in texts)
 
 
-def _value(setting: str, text: str) -> Scalar:
-    if setting == ROCE_MODE:
-        return next((mode for mode, words in MODES.items() if words == text), None)
-    if setting == ROCE_TOS:
-        return int(text) if text.isdecimal() else None
-    found = _CLASS.match(text)
-    return int(found[1]) if found else None
+def _value(setting: str, path: str, text: str) -> Scalar:
+    """None where nothing is set. Raises ``CannotLook`` for what these files never say."""
+    if setting == TRAFFIC_CLASS:
+        found = _CLASS.match(text)
+        return int(found[1]) if found else None
+    if not text:
+        return None
+    if setting == ROCE_TOS and text.isdecimal():
+        return int(text)
+    modes = [mode for mode, words in MODES.items() if setting == ROCE_MODE and words == text]
+    if not modes:
+        raise CannotLook(f"read {setting} in {{}}", object=path, cause=f"{text!r} is not a value of it")
+    return modes[0]
 
 
 def _read(files: Files, path: str) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..._core.protocols import Host
 
 PROGRAM, OFFLINE = "firewall-cmd", "firewall-offline-cmd"
+FOLDER = "/etc/firewalld"
 UNIT = "firewalld.service"
 SERVICE = "org.fedoraproject.FirewallD1"
 PATH = "/org/fedoraproject/FirewallD1"

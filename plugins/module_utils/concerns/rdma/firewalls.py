@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 from ..._core import baseline
 from ..._core.change import Change, Step, Unmanaged
 from ..._core.errors import CannotLook
-from ..._core.planning import boot_change, effective_change
+from ..._core.planning import boot_change, effective_change, unread
 from ..._core.setting import IN_SYNC, Scalar, Setting
 from ..._core.value import field, frozen
 from .job_ports import ACCEPT, OPTION, Rule, rule_of
@@ -36,7 +36,8 @@ class Firewalls:
     """What was seen: ``ports`` are the ephemeral ones, ``rules`` those that are declared.
 
     ``before`` is what the baseline has of rules that were changed. ``blocking`` are chains of others that drop the
-    connections of a rule: the name of the chain, the rule, and the reason with what to add.
+    connections of a rule: the name of the chain, the rule, and the reason with what to add. ``unread`` says why
+    rulesets that were changed could not be read.
     """
 
     ports: str = ""
@@ -44,6 +45,7 @@ class Firewalls:
     before: Mapping[Key, BaselineValue] = field(default_factory=dict)
     rulesets: Tuple[Ruleset, ...] = ()
     blocking: Tuple[Tuple[str, Rule, str], ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 def observe(host: Host, declaration: RdmaDeclaration, scope: Scope) -> Firewalls:
@@ -65,9 +67,20 @@ def observe(host: Host, declaration: RdmaDeclaration, scope: Scope) -> Firewalls
     zones = [zone_of(identity) for identity in changed if identity != UFW]
     rulesets = firewalld.read(host, asked, zones, stored=scope.permanent)
     rulesets += ufw.read(host, asked, had_rules=UFW in changed)
+    not_read = {name: _why_unread(host, name) for name in changed if name not in {one.name for one in rulesets}}
     managed = {ruleset.firewall for ruleset in rulesets if ruleset.running}
     blocking = other_firewalls.read(host, rules, managed) if rules else []
-    return Firewalls(ports, tuple(rules), before, tuple(rulesets), tuple(blocking))
+    return Firewalls(ports, tuple(rules), before, tuple(rulesets), tuple(blocking), not_read)
+
+
+def _why_unread(host: Host, name: str) -> str:
+    """Why the rules of a ruleset are not known, although they may be there; empty where they are gone with it."""
+    from . import firewalld, ufw
+
+    program, folder = (UFW, ufw.FOLDER) if name == UFW else (firewalld.PROGRAM, firewalld.FOLDER)
+    if host.commands.find(program) is not None or not host.files.is_folder(folder):
+        return ""
+    return f"{program} is not installed, and its rules are still in {folder}"
 
 
 def _before(host: Host, scope: Scope) -> Mapping[Key, BaselineValue]:
@@ -95,7 +108,13 @@ def rows(firewalls: Firewalls, scope: Scope) -> Tuple[Tuple[Setting, ...], Tuple
             else:
                 found.append(row)
     if scope.restoring:
-        unmanaged += [Unmanaged(name, setting, GONE) for name, setting in firewalls.before if name not in there]
+        for (name, setting), value in firewalls.before.items():
+            reason = firewalls.unread.get(name, "")
+            if reason:
+                row = unread(name, setting, value.boot, identity=name, reason=reason, immediate=scope.immediate)
+                found.append(row)
+            elif name not in there:
+                unmanaged.append(Unmanaged(name, setting, GONE))
     return tuple(found), tuple(unmanaged)
 
 
@@ -143,7 +162,7 @@ def steps(firewalls: Firewalls, settings: Sequence[Setting]) -> List[Step]:
     there = {ruleset.name: ruleset for ruleset in firewalls.rulesets}
     reloads: List[Change] = []
     for row in settings:
-        if row.status == IN_SYNC:
+        if row.status == IN_SYNC or row.pending:
             continue
         rule, is_added = rule_of(row.setting), row.wanted == ACCEPT
         boot = [boot_change(row)] if row.boot_matters and row.boot != row.wanted else []

@@ -27,6 +27,8 @@ SECONDS = 10.0
 PFC, DSCP, ECN = "pfc", "dscp", "ecn"
 NONE = "none"
 ON, OFF = "on", "off"
+# Releases differ in how their JSON has a priority.
+_SWITCH = (True, False, ON, OFF)
 PRIORITIES, LARGEST_DSCP = 8, 63
 # The point that marks congestion and the one that slows down for it, as the kernel names their folders.
 POINTS = ("np", "rp")
@@ -86,15 +88,21 @@ def read(host: Host, netdev: str, settings: Iterable[str]) -> Shown:
         shown, lacking = _ask(host, netdev, PFC)
         if lacking:
             return Shown({}, lacking)
-        enabled = shown.get("prio_pfc", [])
+        enabled = shown.get("prio_pfc")
+        if not isinstance(enabled, list) or len(enabled) != PRIORITIES or not all(one in _SWITCH for one in enabled):
+            raise _not_understood(netdev, PFC, "it does not show prio_pfc")
         values[PFC] = _joined(priority for priority, is_on in enumerate(enabled) if is_on in (True, ON))
     if codes:
         shown, lacking = _ask(host, netdev, "app")
         if lacking:
             return Shown({}, lacking)
         there: Dict[int, List[int]] = {}
-        for code, priority in shown.get("dscp_prio", []):
-            there.setdefault(int(code), []).append(int(priority))
+        # There is no list where no DSCP has a priority.
+        try:
+            for code, priority in shown.get("dscp_prio", []):
+                there.setdefault(int(code), []).append(int(priority))
+        except (TypeError, ValueError) as error:
+            raise _not_understood(netdev, "app", "its dscp_prio is not a list of pairs") from error
         for setting in codes:
             priorities = sorted(there.get(int(setting.split()[1]), ()))
             values[setting] = priorities[0] if len(priorities) == 1 else _joined(priorities) if priorities else None
@@ -135,10 +143,14 @@ def _ask(host: Host, netdev: str, about: str) -> Tuple[Mapping[str, Any], str]:
     if completed.status != 0 and any(words in said for words in _LACKING):
         return {}, NO_DCB
     try:
-        document = json.loads(completed.output or "{}") if completed.status == 0 else None
+        document = json.loads(completed.output) if completed.status == 0 else None
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        cause = "it took too long" if completed.timed_out else said or f"exit status {completed.status}"
-        raise CannotLook(f"ask dcb about {about} of {{}}", object=netdev, cause=cause)
+        cause = "it took too long" if completed.timed_out else said or f"exit status {completed.status}, and no output"
+        raise _not_understood(netdev, about, cause)
     return document, ""
+
+
+def _not_understood(netdev: str, about: str, cause: str) -> CannotLook:
+    return CannotLook(f"ask dcb about {about} of {{}}", object=netdev, cause=cause)

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, List, Sequence
 
 from ..._core.change import RunCommand
+from ..._core.errors import CannotLook
 from ..._core.regex import regex
 from .job_ports import Rule
 from .rulesets import SECONDS, UFW, Ruleset, list_chain
@@ -17,7 +18,8 @@ from .rulesets import SECONDS, UFW, Ruleset, list_chain
 if TYPE_CHECKING:
     from ..._core.protocols import Host
 
-CONFIGURATION, DEFAULTS = "/etc/ufw/ufw.conf", "/etc/default/ufw"
+FOLDER = "/etc/ufw"
+CONFIGURATION, DEFAULTS = f"{FOLDER}/ufw.conf", "/etc/default/ufw"
 # For IPv4 and IPv6: the file with the rules, the program that lists the chain made from it, and the chain.
 STORES = {
     False: ("/etc/ufw/user.rules", "iptables", "ufw-user-input"),
@@ -51,10 +53,21 @@ def read(host: Host, rules: Sequence[Rule], *, had_rules: bool) -> List[Ruleset]
 
 
 def _chain(host: Host, program: str, chain: str) -> List[str]:
-    """The lines of a chain. None where it is missing, because somebody has flushed what ufw had made."""
+    """The lines of a chain. None where it is missing, because what ufw had made was flushed.
+
+    Raises ``CannotLook`` where the program is missing, or does not say either.
+    """
+    argv = list_chain(program, chain)
     if host.commands.find(program) is None:
-        return []
-    return host.commands.run(list_chain(program, chain), timeout=SECONDS).output.splitlines()
+        raise CannotLook("read the firewall with {}", object=" ".join(argv), cause=f"{program} is not installed")
+    completed = host.commands.run(argv, timeout=SECONDS)
+    lines = completed.output.splitlines()
+    # A chain that exists begins with its own line.
+    if completed.status == 0 and f"-N {chain}" not in lines:
+        raise CannotLook(
+            "read the firewall with {}", object=" ".join(argv), cause=f"it does not show the chain {chain}"
+        )
+    return lines if completed.status == 0 else []
 
 
 def _file_line(rule: Rule) -> str:

@@ -147,9 +147,10 @@ class Dcgm:
             drop_ins = " ".join(path for path in systemd.sources(self._files, name) if path.endswith(".conf"))
         state = "active" if name in self.active else "failed" if name in self.failed else "inactive"
         pid = PIDS.get(name, 0) if name in self.active else 0
+        load = "loaded" if systemd.sources(self._files, name) else "not-found"
         return (
-            f"Id={name}\nActiveState={state}\nMainPID={pid}\nNeedDaemonReload={'yes' if stale else 'no'}\n"
-            f"DropInPaths={drop_ins}\n"
+            f"Id={name}\nLoadState={load}\nActiveState={state}\nMainPID={pid}\n"
+            f"NeedDaemonReload={'yes' if stale else 'no'}\nDropInPaths={drop_ins}\n"
         )
 
     def _real(self, unit: str) -> str:

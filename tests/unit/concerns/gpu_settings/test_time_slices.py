@@ -55,15 +55,22 @@ def test_default_and_absent_give_back_what_was_there(gpu_machine: MakeMachine) -
     assert slices(machine) == [2]
 
 
-def test_what_cannot_be_given_back_is_named(gpu_machine: MakeMachine) -> None:
+def test_what_cannot_be_read_back_keeps_its_record(gpu_machine: MakeMachine) -> None:
     machine = ready(gpu_machine, KIND)
     run(machine, {"power_limit_watts": 250, "time_slice": "short"})
-    del machine.host.commands.programs["nvidia-smi"]
-    outcome = run(machine, state="absent")
-    assert outcome.error is None
-    assert [(entry.object, entry.setting, entry.reason) for entry in outcome.remaining.unmanaged] == [
-        ("gpu0", "time_slice", "nvidia-smi is not installed, and nothing else sets or lists it")
-    ]
+    program = machine.host.commands.programs.pop("nvidia-smi")
+    for _run in range(2):
+        outcome = run(machine, state="absent")
+        assert outcome.error is None
+        assert outcome.remaining.needs == ("readback",)
+        assert outcome.remaining.pending_reasons == (
+            "gpu0 time_slice is not readable, wanted default: nvidia-smi is not installed, and nothing else sets or "
+            "lists it",
+        )
+    machine.host.commands.programs["nvidia-smi"] = program
+    assert run(machine, state="absent").remaining.needs == ()
+    assert slices(machine) == [0]
+    assert not machine.host.files.exists("/var/lib/gpufleet/baseline/gpu_settings.json")
 
 
 def test_without_persistence_it_would_not_last(gpu_machine: MakeMachine) -> None:

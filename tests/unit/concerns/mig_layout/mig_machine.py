@@ -55,7 +55,9 @@ class Systemctl:
         if verb == "show":
             units = words[words.index("--") + 1 :]
             states = ((unit, "active" if unit in self.active else "inactive") for unit in units)
-            return Completed(0, "\n".join(f"Id={unit}\nActiveState={state}\n" for unit, state in states), "")
+            return Completed(
+                0, "\n".join(f"Id={unit}\nLoadState=loaded\nActiveState={state}\n" for unit, state in states), ""
+            )
         if verb == "reset-failed":
             return Completed(0, "", "")
         (unit,) = words

@@ -318,7 +318,8 @@ class Systemctl:
 
     def show(self, units: Sequence[str]) -> str:
         names = [self.aliases.get(unit, unit) for unit in units]
-        return "\n".join(f"Id={name}\nActiveState={self.states.get(name, 'inactive')}\n" for name in names)
+        blocks = (f"Id={name}\nLoadState=loaded\nActiveState={self.states.get(name, 'inactive')}\n" for name in names)
+        return "\n".join(blocks)
 
 
 @pytest.fixture

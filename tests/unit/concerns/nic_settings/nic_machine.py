@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_settings.gpu_sett
     BOOT_SERVICE,
     ENABLED,
 )
-from ansible_collections.gpufleet.node.tests.unit.support import KernelFiles, build
+from ansible_collections.gpufleet.node.tests.unit.support import KernelFiles, build, shown_by_systemctl
 
 NET = "/sys/class/net"
 # What ethtool keeps is in no file of sysfs; here it is, so that a test sees all of the machine in one tree.
@@ -262,7 +262,7 @@ class Machine:
             if kind == "service" or not place.exists():
                 return Completed(5, "", f"Failed to stop {argv[2]}: Unit {argv[2]} not loaded.\n")
             place.unlink()
-        return Completed(0, "", "")
+        return shown_by_systemctl(argv) if argv[1] == "show" else Completed(0, "", "")
 
     def udevadm(self, argv: Sequence[str]) -> Completed:
         return Completed(0, "", "")

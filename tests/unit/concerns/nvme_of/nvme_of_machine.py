@@ -25,7 +25,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_of.concern import CONCERN
-from ansible_collections.gpufleet.node.tests.unit.support import KernelFiles, build
+from ansible_collections.gpufleet.node.tests.unit.support import KernelFiles, build, shown_by_systemctl
 
 DATA, OTHER = "nqn.2024-01.com.example:data", "nqn.2024-01.com.example:other"
 UUID = "4c4c4544-0042-4810-8052-b4c04f4d3132"
@@ -207,7 +207,7 @@ class Machine:
         elif "disable" in argv and wants.is_symlink():
             wants.unlink()
             wants.parent.rmdir()
-        return Completed(0, "", "")
+        return shown_by_systemctl(argv) if argv[1] == "show" else Completed(0, "", "")
 
     def lose(self, controller: str) -> None:
         (self.root / f"sys/class/nvme/{controller}/state").write_text("connecting\n")

@@ -39,7 +39,8 @@ def zone(target: str = "default", *, rules: Sequence[str] = (), active: bool = F
 
 def firewalld_file(*, runs: bool = True, default: str = "public", **zones: Mapping[str, Any]) -> Dict[str, str]:
     known = {"public": zone(), **zones}
-    return {FIREWALLD: json.dumps({"runs": runs, "default": default, "zones": known})}
+    document = {"runs": runs, "default": default, "zones": known}
+    return {"/etc/firewalld/firewalld.conf": "", FIREWALLD: json.dumps(document)}
 
 
 class Firewalls:

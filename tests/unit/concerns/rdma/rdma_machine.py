@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_settings.gpu_sett
     BOOT_SERVICE,
     ENABLED,
 )
-from ansible_collections.gpufleet.node.tests.unit.support import KernelFiles, build
+from ansible_collections.gpufleet.node.tests.unit.support import KernelFiles, build, shown_by_systemctl
 
 CLASS = "/sys/class/infiniband"
 CONFIGFS = "/sys/kernel/config/rdma_cm"
@@ -240,7 +240,7 @@ class Machine:
         return Completed(0, "", "")
 
     def systemctl(self, argv: Sequence[str]) -> Completed:
-        return Completed(0, "", "")
+        return shown_by_systemctl(argv) if argv[1] == "show" else Completed(0, "", "")
 
     def udevadm(self, argv: Sequence[str]) -> Completed:
         return Completed(0, "", "")

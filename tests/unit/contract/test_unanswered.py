@@ -1,0 +1,94 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A machine on which a program that reads it is missing, or ends well without an answer that can be understood.
+
+What is not known is neither as declared nor restored, and the record of what was there before is kept.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, List, Mapping, Optional, Sequence
+
+import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core import baseline
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import IN_SYNC
+from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
+    ABSENT,
+    CONCERNS,
+    PRESENT,
+    Node,
+    Nodes,
+    only_reads,
+)
+
+pytestmark = pytest.mark.once
+pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
+
+Fault = Callable[[Completed], Completed]
+# How a program fails that reads the machine: it is missing, or ends well and says nothing that can be understood.
+FAULTS: Mapping[str, Optional[Fault]] = {
+    "is missing": None,
+    "says nothing": lambda answer: Completed(0, "", ""),
+    "says something else": lambda answer: Completed(0, "{}\n", ""),
+}
+# A machine without this program may have no initramfs at all, and then nothing has to be built.
+NOT_NEEDED: Mapping[str, Sequence[str]] = {"kernel_modules": ("update-initramfs",)}
+
+
+def break_program(node: Node, name: str, fault: Optional[Fault]) -> None:
+    """Let a program of a machine fail so whenever it only reads; what changes something does its work all the same."""
+    program = node.host.commands.programs.pop(name)
+    if fault is None:
+        return
+    spoil = fault
+    node.host.commands.programs[name] = lambda argv: spoil(program(argv)) if only_reads(argv) else program(argv)
+
+
+def readers(node: Node, verb: str) -> List[str]:
+    """The programs that a look of this kind starts."""
+    node.host.commands.calls.clear()
+    node.check(verb)
+    names = {os.path.basename(argv[0]) for argv in node.host.commands.calls}
+    return sorted(names & node.host.commands.programs.keys())
+
+
+@pytest.mark.parametrize("concern", CONCERNS)
+def test_the_record_of_what_could_not_be_read_back_is_kept(nodes: Nodes, concern: str) -> None:
+    node = nodes(concern)
+    untouched = node.found()
+    programs = dict(node.host.commands.programs)
+    node.arrive(PRESENT)
+    asked = readers(node, ABSENT)
+    for name in sorted(programs.keys() - {*NOT_NEEDED.get(concern, ())}):
+        for words, fault in FAULTS.items():
+            if fault is not None and name not in asked:
+                continue
+            node.arrive(PRESENT)
+            break_program(node, name, fault)
+            outcome = node.outcome(ABSENT)
+            when = f"{name} {words}: {outcome.error}"
+            if node.host.files.exists(baseline.path_of(concern)):
+                assert outcome.error is not None or outcome.remaining.needs, when
+            else:
+                assert node.differs_from(untouched) == [], when
+            node.host.commands.programs[name] = programs[name]
+            assert node.left_by_absent(untouched) == [], when
+    node.absent()
+
+
+@pytest.mark.parametrize("concern", CONCERNS)
+def test_what_could_not_be_read_is_neither_in_sync_nor_restored(nodes: Nodes, concern: str) -> None:
+    node = nodes(concern)
+    untouched = node.found()
+    programs = dict(node.host.commands.programs)
+    for name in readers(node, PRESENT):
+        for words, fault in FAULTS.items():
+            break_program(node, name, fault)
+            assert node.look(PRESENT)["status"] != IN_SYNC, f"{name} {words}"
+            outcome = node.outcome(PRESENT)
+            node.host.commands.programs[name] = programs[name]
+            assert node.left_by_absent(untouched) == [], f"{name} {words}: {outcome.error}"
