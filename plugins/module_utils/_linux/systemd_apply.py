@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple
 
 from .._core import steps
 from .._core.change import RoomAction, RunCommand, Step
-from .._core.errors import Refused
+from .._core.errors import NotInEffect, Refused
 from .._core.value import frozen
-from .systemd import MARKER, REEXEC_MARKER, announce, containers_that_lose_gpus, needs_reload, running
+from .systemd import ETC, MARKER, REEXEC_MARKER, announce, containers_that_lose_gpus, links, needs_reload, running
 
 if TYPE_CHECKING:
     from .._core.protocols import Host
@@ -115,9 +115,12 @@ def run_service(action: RunService, host: Host) -> None:
 
 
 def change_unit_files(action: ChangeUnitFiles, host: Host) -> None:
-    """Raises ``Refused`` with what systemd said."""
+    """Raises ``Refused`` with what systemd said, and ``NotInEffect`` as ``disable`` does."""
     goal = f"{action.verb} {', '.join(action.units)}"
     _systemctl(host, ("--no-reload", action.verb, *action.units), goal)
+    if action.verb == "disable":
+        for unit in action.units:
+            _check_disabled(host, unit)
     reload_where_harmless(host)
 
 
@@ -189,18 +192,42 @@ def reenable(host: Host, unit: str) -> None:
 
 
 def disable(host: Host, unit: str) -> None:
-    """Remove all links to it; systemd reads no unit again for it."""
+    """Remove all links to it; systemd reads no unit again for it. Raises ``NotInEffect`` where links are left."""
     _systemctl(host, ("--no-reload", "disable", unit), f"disable {unit}")
+    _check_disabled(host, unit)
+
+
+def _check_disabled(host: Host, unit: str) -> None:
+    """Without its file, which is removed next, no later run would look for links to a unit."""
+    left = links(host.files, unit, (ETC,))
+    if left:
+        raise NotInEffect(
+            "disable {}",
+            object=unit,
+            cause=f"systemctl disable ended well, and it is still in {ETC}/{left[0]}",
+            hint="run again, or remove the link",
+        )
 
 
 def reload_announced(host: Host) -> Optional[str]:
-    """Reload when an announced unit needs it; the note stays while it must wait, and its reason is returned."""
+    """Reload when an announced unit needs it; the note stays while it must wait, and its reason is returned.
+
+    Raises ``NotInEffect`` where systemd then has not read it, and the note stays too.
+    """
     units = (host.files.read_optional(MARKER) or "").splitlines()
     if running(host.files) and any(needs_reload(host, unit) for unit in units):
         reason = containers_that_lose_gpus(host)
         if reason:
             return reason
         steps.run(RunCommand(("systemctl", "daemon-reload"), "reload systemd units", SECONDS), host)
+        unread = [unit for unit in units if needs_reload(host, unit)]
+        if unread:
+            raise NotInEffect(
+                "reload systemd units",
+                object=unread[0],
+                cause="systemctl daemon-reload ended well, and systemd has not read its files",
+                hint="see journalctl --unit=init.scope, then run again",
+            )
     host.files.remove(MARKER)
     return None
 

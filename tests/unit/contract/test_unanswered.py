@@ -28,6 +28,12 @@ from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines impo
 pytestmark = pytest.mark.once
 pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
 
+# What no property of systemd shows in every release.
+UNSEEN = {
+    "job_environment": "whether systemd was re-executed",
+    "resource_limits": "whether systemd was re-executed",
+    "kubelet_config": "whether the kubelet was restarted",
+}
 Fault = Callable[[Completed], Completed]
 # How a program fails that reads the machine: it is missing, or ends well and says nothing that can be understood.
 FAULTS: Mapping[str, Optional[Fault]] = {
@@ -92,3 +98,24 @@ def test_what_could_not_be_read_is_neither_in_sync_nor_restored(nodes: Nodes, co
             outcome = node.outcome(PRESENT)
             node.host.commands.programs[name] = programs[name]
             assert node.left_by_absent(untouched) == [], f"{name} {words}: {outcome.error}"
+
+
+@pytest.mark.parametrize("concern", CONCERNS)
+@pytest.mark.parametrize(("before", "verb"), [((), PRESENT), ((PRESENT,), ABSENT)], ids=["present", "absent"])
+def test_what_systemctl_did_not_do_is_done_by_the_next_run(
+    nodes: Nodes, concern: str, before: Sequence[str], verb: str
+) -> None:
+    node = nodes(concern)
+    untouched = node.found()
+    programs = node.host.commands.programs
+    if "systemctl" not in programs or (verb == ABSENT and concern in UNSEEN):
+        pytest.skip(UNSEEN.get(concern, "it needs no systemctl"))
+    whole = programs["systemctl"]
+    node.arrive(*before)
+    programs["systemctl"] = lambda argv: whole(argv) if only_reads(argv) else Completed(0, "", "")
+    node.outcome(verb)
+    programs["systemctl"] = whole
+    node.converge(verb)
+    assert node.check(verb).changes == ()
+    node.absent()
+    assert node.differs_from(untouched) == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus import apply
 from ansible_collections.gpufleet.node.tests.unit.concerns.slurm_gpus.slurm_gpus_machine import SlurmMachine
 from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Make, Node, concern_of
 
@@ -15,6 +16,8 @@ from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines impo
 def contract_node(make: Make) -> Node:
     """Two GPUs, of which Slurm knows one, by another name and in a line for several nodes."""
     machine = SlurmMachine(make.folder())
+    # slurmctld hears of a new slurmd at once here, or never.
+    make.monkeypatch.setattr(apply, "REGISTER_SECONDS", 0.0)
 
     def connect(host: Any) -> None:
         host.nvml = machine.driver
