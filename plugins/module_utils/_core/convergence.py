@@ -14,7 +14,7 @@ from . import baseline
 from .assessment import assess
 from .change import Change, Plan, RemoveFile, ReplaceFile, RoomAction, Step
 from .contract import LOCK, AnyConcern, Outcome, Params, outcome, reboot_note, reboot_text
-from .errors import GpuFleetError, InUse, NotInEffect, NotPermitted
+from .errors import CannotLook, GpuFleetError, InUse, NotInEffect, NotPermitted
 from .journal import journal
 from .protocols import temporary_of
 from .setting import DRIFTED, EFFECTIVE, Setting
@@ -309,8 +309,22 @@ def _actual_changes(tried: Sequence[Change], done: Sequence[Change], remaining: 
 
 def _finish(concern: AnyConcern, params: Params, host: Host, remaining: Plan) -> None:
     _note_reboot(concern.name, host, remaining)
-    if params["state"] == "absent":
-        drop_if_restored(concern, params, host)
+    if params["state"] != "absent":
+        return
+    try:
+        is_restored = _all_restored(concern, params, host)
+    except CannotLook as error:
+        raise CannotLook(
+            "read back whether all of {} is restored",
+            object=concern.name,
+            cause=str(error),
+            hint="run again once it can be read; what was there before stays recorded until then",
+        ) from error
+    except GpuFleetError:
+        # Only of the half that this run was not about: its own was looked at just before.
+        return
+    if is_restored:
+        baseline.drop(host.files, concern.name)
 
 
 def drop_if_restored(concern: AnyConcern, params: Params, host: Host) -> None:
@@ -318,16 +332,17 @@ def drop_if_restored(concern: AnyConcern, params: Params, host: Host) -> None:
 
     Also for what brings into effect what a run of ``state: absent`` left pending, so that it takes no second one.
     """
-    if _all_restored(concern, params, host):
-        baseline.drop(host.files, concern.name)
+    with contextlib.suppress(GpuFleetError):
+        if _all_restored(concern, params, host):
+            baseline.drop(host.files, concern.name)
 
 
 def _all_restored(concern: AnyConcern, params: Params, host: Host) -> bool:
-    """Whether nothing of ours is left, neither now nor at boot, also when only one of the two was restored here."""
-    try:
-        _state, plan = assess(concern, {**params, "immediate": True, "permanent": True}, host)
-    except GpuFleetError:
-        return False
+    """Whether nothing of ours is left, neither now nor at boot, also when only one of the two was restored here.
+
+    Raises ``GpuFleetError`` as ``assess`` does.
+    """
+    _state, plan = assess(concern, {**params, "immediate": True, "permanent": True}, host)
     known = baseline.load(host.files, concern.name).values
     return not plan.steps and not any((setting.identity, setting.setting) in known for setting in plan.pending)
 

@@ -10,11 +10,14 @@ What is not known is neither as declared nor restored, and the record of what wa
 from __future__ import annotations
 
 import os
-from typing import Callable, List, Mapping, Optional, Sequence
+from dataclasses import replace
+from typing import Any, Callable, List, Mapping, Optional, Sequence, cast
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import baseline
-from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import AnyConcern, Scope
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed, Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import IN_SYNC
 from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
     ABSENT,
@@ -117,5 +120,40 @@ def test_what_systemctl_did_not_do_is_done_by_the_next_run(
     programs["systemctl"] = whole
     node.converge(verb)
     assert node.check(verb).changes == ()
+    node.absent()
+    assert node.differs_from(untouched) == []
+
+
+class FailsToLook:
+    """A concern that cannot read the machine from the look of this number on, counted from 1."""
+
+    def __init__(self, concern: AnyConcern, at: int) -> None:
+        self._concern = concern
+        self.left = at
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._concern, name)
+
+    def observe(self, host: Host, declaration: Any, scope: Scope) -> Any:
+        self.left -= 1
+        if self.left <= 0:
+            raise CannotLook("look", cause="it could not be read")
+        return self._concern.observe(host, declaration, scope)
+
+
+@pytest.mark.parametrize("concern", CONCERNS)
+def test_a_look_of_absent_that_fails_is_a_failure_that_keeps_the_record(nodes: Nodes, concern: str) -> None:
+    node = nodes(concern)
+    untouched = node.found()
+    for number in range(1, 20):
+        node.arrive(PRESENT)
+        failing = FailsToLook(node.concern, number)
+        outcome = replace(node, concern=cast("AnyConcern", failing)).outcome(ABSENT)
+        if failing.left > 0:
+            break
+        assert outcome.error is not None, number
+        assert "it could not be read" in str(outcome.error)
+        assert node.host.files.exists(baseline.path_of(concern)), number
+    assert number > 3
     node.absent()
     assert node.differs_from(untouched) == []
