@@ -225,6 +225,11 @@ def drop(files: Files, concern: str) -> None:
         files.remove_folder(folder)
 
 
+def empty_folder(files: Files) -> bool:
+    """Whether a folder of ours is empty: a run that made it was killed before it wrote its record."""
+    return any(files.is_folder(folder) and not files.names(folder) for folder in OUR_FOLDERS)
+
+
 def _missing_folders(files: Files, path: str) -> List[str]:
     missing = []
     folder = os.path.dirname(path)

@@ -57,7 +57,7 @@ def _left_over(concern: str, params: Params, host: Host, plan: Plan) -> bool:
     """Whether a run that has no step left something of ours behind: a record to drop, reasons that no longer hold."""
     if params["state"] == "absent":
         path = baseline.path_of(concern)
-        if host.files.exists(path) or host.files.exists(temporary_of(path)):
+        if host.files.exists(path) or host.files.exists(temporary_of(path)) or baseline.empty_folder(host.files):
             return True
     return (host.files.read_optional(reboot_note(concern)) or "") != reboot_text(plan)
 

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Callable, Iterator, List, Sequence, Tuple
 
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core import baseline
 from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
     ABSENT,
     CONCERNS,
@@ -96,3 +98,13 @@ def test_what_a_killed_run_began_is_completed_by_the_next_and_can_be_given_back(
         assert difference(tree, complete[0]) == [], when
         assert state == complete[1], when
         assert node.left_by_absent(untouched) == [], f"{when}, and completed"
+
+
+@pytest.mark.parametrize("concern", CONCERNS)
+@pytest.mark.parametrize("folder", baseline.OUR_FOLDERS)
+def test_a_folder_that_a_run_made_before_its_record_is_removed(nodes: Nodes, concern: str, folder: str) -> None:
+    node = nodes(concern)
+    untouched = node.found()
+    os.makedirs(f"{node.host.files.root}{folder}", exist_ok=True)
+    node.absent()
+    assert node.differs_from(untouched) == []

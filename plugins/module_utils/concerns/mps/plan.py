@@ -39,10 +39,14 @@ SHOWN = 4
 
 @frozen
 class RunDaemon(RoomAction):
-    """Start, restart or stop the daemon of a unit (``verb``); one that has clients is refused."""
+    """Start, restart or stop the daemon of a unit (``verb``); one that has clients is refused.
+
+    ``folders`` are those that systemd makes for it and leaves behind.
+    """
 
     verb: str
     unit: str
+    folders: Tuple[str, ...] = ()
 
 
 @frozen
@@ -293,7 +297,8 @@ def _steps(
             steps.append(Step(TellDaemon(found.unit, commands), changes))
     elif service is not None and not service.pending:
         verb = "start" if service.effective == STOPPED else "restart"
-        steps.append(Step(RunDaemon(verb, found.unit), tuple(map(effective_change, (service, *now)))))
+        action = RunDaemon(verb, found.unit, (mps_files.logs_of(mps_files.key_of(found.unit)),))
+        steps.append(Step(action, tuple(map(effective_change, (service, *now)))))
     elif touched and not any(row.pending for row in now):
         steps.append(Step(RunDaemon("restart", found.unit), tuple(map(effective_change, now))))
     return steps

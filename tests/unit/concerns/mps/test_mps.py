@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, InUse
+from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mps import apply
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mps.plan import RunDaemon
@@ -26,7 +27,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.mps.mps_machine impor
     uuid_of,
 )
 from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
-from ansible_collections.gpufleet.node.tests.unit.support import build, snapshot
+from ansible_collections.gpufleet.node.tests.unit.support import Killed, build, snapshot
 
 pytestmark = pytest.mark.once
 
@@ -305,6 +306,26 @@ def test_what_it_logged_is_kept(gpu_machine: MakeMachine) -> None:
     (made.root / "var/log/nvidia-mps/server.log").write_text("a line\n")
     run(made, state="absent")
     assert made.host.files.read("/var/log/nvidia-mps/server.log") == "a line\n"
+
+
+def test_a_run_that_was_killed_when_the_daemon_had_stopped_leaves_no_folder(gpu_machine: MakeMachine) -> None:
+    made = machine(gpu_machine)
+    untouched = snapshot(made.root)
+    run(made, gpus=[{}])
+    whole_program = made.host.commands.programs["systemctl"]
+
+    def killed(argv: Sequence[str]) -> Completed:
+        answer = whole_program(argv)
+        if argv[1] == "stop":
+            raise Killed
+        return answer
+
+    made.host.commands.programs["systemctl"] = killed
+    with pytest.raises(Killed):
+        run(made, state="absent")
+    made.host.commands.programs["systemctl"] = whole_program
+    run(made, state="absent")
+    assert snapshot(made.root) == untouched
 
 
 # MIG
