@@ -62,7 +62,7 @@ MOVE_SECONDS = 10.0
 # Of pkexec, which may ask polkit, and of our own program behind it.
 START_SECONDS = 20.0
 POLL_SECONDS = 0.05
-# What a terminal stops its processes with, whoever they run as.
+# The signals with which a terminal stops its processes, whatever user they run as.
 STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 # What pkexec(1) ends with where polkit says no, or somebody who was asked for a password.
 PKEXEC_REFUSES = (126, 127)
@@ -245,7 +245,7 @@ def place_caller(host: Host, names: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _unstopped() -> Iterator[None]:
-    """Not stopped from the terminal of the caller, who would so keep the lock that every run waits for."""
+    """Keep the caller's terminal from stopping us (Ctrl-Z): a stopped process keeps the lock that every run needs."""
     previous = {number: signal.signal(number, signal.SIG_IGN) for number in STOPS}
     try:
         yield

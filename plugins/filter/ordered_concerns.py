@@ -13,7 +13,8 @@ description:
   - With an include in a loop, Ansible runs the included files in the order in which the hosts report them, and not in
     the order of each host's loop. So all hosts loop over the same concerns, and each host skips those that it does not
     have.
-  - A concern that waits for a later one has another turn behind that one.
+  - With C(to_converge), a concern that waits for a later one is listed a second time, right after the one that it
+    waits for.
 positional: _input, hostvars, register, key
 options:
   key:

@@ -191,9 +191,9 @@ changes:
       sample: now
 needs:
   description:
-    - What must still happen. C(gpu_reset) while an ECC mode is pending, and C(readback) where O(state=absent)
-      could not read back the time slice because C(nvidia-smi) does not list it. What was there before
-      stays recorded until it does.
+    - What must still happen. C(gpu_reset) while an ECC mode is pending, and C(readback) if O(state=absent)
+      could not read back the time slice, because C(nvidia-smi) is missing, fails or does not list it.
+      The value from before the first change stays recorded until then; run O(state=absent) again.
   returned: always, unless the declaration was refused
   type: list
   elements: str

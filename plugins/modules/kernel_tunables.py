@@ -27,9 +27,10 @@ description:
   - C(vm.dirty_ratio) and C(vm.dirty_bytes), and the two of C(vm.dirty_background_), set each other to 0. Declare one of
     a pair; both are watched and restored. C(vm.min_free_kbytes) is in sync when it is at least what is declared,
     because khugepaged raises it.
-  - C(fs.nr_open) is refused below any hard limit of open files in C(limits.conf) or C(limits.d), now and after the next
-    boot, because pam_limits would then refuse every session with that limit, also root's. Where
-    M(gpufleet.node.resource_limits) is declared to lower it, M(gpufleet.node.node_state) says that this concern waits.
+  - C(fs.nr_open) is refused if any hard limit of open files in C(limits.conf) or C(limits.d) would be above it, now or
+    after the next boot, because pam_limits would then refuse every session with that limit, also root's. If the
+    declaration of M(gpufleet.node.resource_limits) lowers that limit, M(gpufleet.node.node_state) lists this concern as
+    C(waiting), and it is converged after that one.
 extends_documentation_fragment:
   - gpufleet.node.contract
   - gpufleet.node.contract.attributes

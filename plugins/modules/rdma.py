@@ -218,9 +218,10 @@ changes:
       type: str
 needs:
   description:
-    - What must still happen. C(link) while the link of a port is down, C(daemon-reload) where systemd
-      must not read its units yet, and C(readback) where O(state=absent) could not read back whether a
-      setting is restored, such as without C(dcb). What was there before stays recorded until it can.
+    - What must still happen. C(link) while the link of a port is down, C(daemon-reload) while systemd
+      cannot reload its units without taking GPUs from running containers, and C(readback) if O(state=absent)
+      could not read back a setting, for example because C(dcb) is missing. The values from before the
+      first change stay recorded until then; run O(state=absent) again.
   returned: always, unless the declaration was refused
   type: list
   elements: str

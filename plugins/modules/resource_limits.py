@@ -48,8 +48,8 @@ options:
       nofile:
         description:
           - How many files a process may have open. It must not exceed the sysctl C(fs.nr_open), now and after the next
-            boot, because pam_limits would then refuse every new session. To raise both, declare the latter in
-            M(gpufleet.node.kernel_tunables), which is converged first.
+            boot, because pam_limits would then refuse every new session, and services would get less. To raise both,
+            also declare C(fs.nr_open) in M(gpufleet.node.kernel_tunables), which is converged first.
         type: str
       nproc:
         description:

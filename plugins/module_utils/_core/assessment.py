@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .protocols import Files, Host
 
 KERNEL_FILES = ("/sys/", "/proc/")
-KEEP_STATE = "make it writable: what was there before the first change is kept there"
+KEEP_STATE = "make it writable: the record of what was there before the first change is kept there"
 
 
 def assess(concern: AnyConcern, params: Params, host: Host, declaration: Any = None) -> Tuple[Any, Plan]:
@@ -102,12 +102,13 @@ def _refuse_read_only(concern: str, params: Params, plan: Plan, files: Files) ->
         while folder != "/" and not files.exists(folder):
             folder = os.path.dirname(folder)
         if not files.writable(f"{folder}/."):
-            kept = path.startswith(f"{baseline.STATE_FOLDER}/")
+            is_kept = path.startswith(f"{baseline.STATE_FOLDER}/")
+            or_not = ", or set permanent: false" if params["permanent"] else ""
             raise NotPermitted(
                 "write {}",
                 object=path,
-                cause=f"the file system of {folder} is read-only",
-                hint=KEEP_STATE if kept else "make it writable, or set permanent: false",
+                cause=f"{folder} is on a read-only file system, or is immutable (see lsattr -d)",
+                hint=KEEP_STATE if is_kept else f"make it writable{or_not}",
             )
 
 

@@ -379,7 +379,7 @@ ALWAYS_SHOWN = ("Id", "LoadState", "ActiveState", "NeedDaemonReload")
 
 
 def _is_always_shown(name: str, unit: str) -> bool:
-    """Whether every release of systemd shows a value of this property. No unit is systemd itself."""
+    """Whether every release of systemd shows a value of this property. An empty ``unit`` stands for systemd itself."""
     return not unit or name in ALWAYS_SHOWN or (unit.endswith(".service") and name.startswith(("MainPID", "Limit")))
 
 
@@ -405,7 +405,7 @@ def _shown_by_systemctl(host: Host, properties: Tuple[str, ...], units: Tuple[st
     for unit, block in zip(units or ("",), blocks):
         lacking = [name for name in properties if _is_always_shown(name, unit) and not block.get(name)]
         if lacking:
-            cause = f"its answer is incomplete, without {', '.join(lacking)} of {unit or 'systemd'}"
+            cause = f"its answer is incomplete: {', '.join(lacking)} of {unit or 'systemd'} is missing"
             raise CannotLook(goal, object="systemctl show", cause=cause)
     yield from blocks
 

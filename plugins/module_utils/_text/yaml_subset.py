@@ -79,7 +79,7 @@ def _lines(text: str) -> List[_Line]:
     strange = _BREAK.search(text)
     if strange is not None:
         number = text.count("\n", 0, strange.start()) + 1
-        raise YamlError(number, f"readers differ in whether {strange[0]!r} ends the line")
+        raise YamlError(number, f"parsers disagree on whether the character {strange[0]!r} ends the line; remove it")
     for number, raw in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         content = raw.strip(" \t")
         if not content or content.startswith("#"):

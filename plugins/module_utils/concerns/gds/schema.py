@@ -328,17 +328,17 @@ def unwritable(value: Any) -> str:
     """Why JSON, or JsonCpp, cannot have a value, or one in it; empty where it can."""
     if isinstance(value, dict):
         inner = [one for pair in value.items() for one in pair]
-        return "JSON has no value of this kind" if not all(isinstance(key, str) for key in value) else _first(inner)
+        return "its keys must be strings" if not all(isinstance(key, str) for key in value) else _first(inner)
     if isinstance(value, list):
         return _first(value)
     if isinstance(value, str):
         return "" if value.isascii() or not _SURROGATE.search(value) else "it has a character that UTF-8 cannot hold"
     if isinstance(value, float):
-        return "" if math.isfinite(value) else "it is not a number that JSON has"
+        return "" if math.isfinite(value) else "JSON has no infinity and no NaN"
     if isinstance(value, int):
         is_large = not isinstance(value, bool) and not -(2**63) <= value < 2**64
-        return "it does not fit into 64 bits, and every program with cuFile is aborted" if is_large else ""
-    return "" if value is None else "JSON has no value of this kind"
+        return "it does not fit in 64 bits, and cuFile would abort every program that uses it" if is_large else ""
+    return "" if value is None else "JSON cannot hold a value of this type"
 
 
 def _first(values: Iterable[Any]) -> str:

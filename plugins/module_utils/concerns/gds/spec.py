@@ -39,7 +39,8 @@ def parse(params: Mapping[str, Any]) -> GdsDeclaration:
         cause = schema.unwritable(value) or schema.unwritable(name)
         if cause:
             found = None if isinstance(value, int) else repr(value)
-            raise DeclarationError("set {}", object=f"{CUFILE}.{name!r}", cause=cause, found=found)
+            hint = "write a string, a number, true, false, a list or a mapping"
+            raise DeclarationError("set {}", object=f"{CUFILE}.{name!r}", cause=cause, found=found, hint=hint)
         key = schema.KEYS.get(name)
         if key is None:
             # A release that is newer than the table may have it.
@@ -79,7 +80,7 @@ def _flat(table: Mapping[Any, Any], above: Tuple[str, ...]) -> Iterator[Tuple[st
         path = (*above, str(key))
         name = ".".join(path)
         if not all(name.split(".")):
-            raise wrong(name, value, "a part of its name is empty", "")
+            raise wrong(name, value, "a part of its name is empty", "remove the empty key or the extra dot")
         # null leaves alone what another level of the inventory may set.
         if value is None:
             continue

@@ -151,9 +151,9 @@ def _value(where: str, name: str, value: Any) -> str:
         raise _wrong(where, name, "the value is empty", "leave the variable out")
     # The value is not shown: it would break the line of the message too.
     if re.search("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", text):
-        # Some readers end a line at the last two of these too, such as those of YAML.
-        ends_line = re.search("[\n\r\x85\u2028\u2029]", text)
-        what = "a newline" if ends_line else "a NUL" if "\0" in text else "a control character"
+        # Some readers end a line at U+0085, U+2028 and U+2029 too, such as those of YAML.
+        kinds = (("[\n\r]", "a newline"), ("[\x85\u2028\u2029]", "a Unicode line separator"), ("\0", "a NUL"))
+        what = next((name for pattern, name in kinds if re.search(pattern, text)), "a control character")
         raise _wrong(where, name, f"the value has {what}, and a variable is one line in every file", "remove it")
     return text
 

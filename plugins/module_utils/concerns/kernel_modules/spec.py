@@ -49,7 +49,7 @@ def refuse_misnamed(text: object, where: str) -> None:
     if not isinstance(text, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", text):
         raise DeclarationError("use {}", object=where, cause=f"{_short(text)} is not the name of a kernel module")
     if len(text) > MAX_NAME:
-        cause = f"{_short(text)} has {len(text)} characters, and the kernel takes {MAX_NAME} in the name of a module"
+        cause = f"{_short(text)} has {len(text)} characters, but the name of a kernel module has at most {MAX_NAME}"
         raise DeclarationError("use {}", object=where, cause=cause)
 
 

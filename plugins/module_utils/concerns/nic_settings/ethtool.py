@@ -68,7 +68,7 @@ def read(host: Host, name: str, settings: Iterable[str]) -> Shown:
             raise CannotLook(
                 f"ask ethtool {option} about {{}}",
                 object=name,
-                cause=f"its answer is not understood: {text.strip() or 'it is empty'}",
+                cause=f"its output is not understood: {text.strip().partition(chr(10))[0] or 'it is empty'}",
             )
         found = Shown({**found.now, **shown.now}, {**found.largest, **shown.largest}, (*found.fixed, *shown.fixed))
     return found

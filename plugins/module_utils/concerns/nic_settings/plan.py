@@ -38,7 +38,7 @@ GOALS = {
     FEATURES: "set the offloads of {}",
 }
 GONE = "the interface is missing, and so are its values"
-LOST = "the driver that the interface has now does not have it"
+LOST = "the driver that the interface has now does not support this setting"
 
 
 @frozen

@@ -340,7 +340,7 @@ def _listed(files: Files) -> Optional[Tuple[str, ...]]:
 
 
 def process(files: Files) -> Optional[IrqbalanceProcess]:
-    """The process of the unit, or else the first of root's with this name. What it runs bears other names."""
+    """The process of the unit, or else the first one of root with this name; its child processes have other names."""
     for pid in processes.of_service(files, UNIT):
         if processes.name_of(files, pid) == PROGRAM:
             return _read_process(files, pid)

@@ -223,7 +223,7 @@ def _rows(port: Port, state: RdmaState, desired: RdmaDesired, scope: Scope) -> L
 
 
 def _unread(port: Port, *, immediate: bool) -> List[Setting]:
-    """The settings of which nothing says whether they are restored."""
+    """The settings that could not be read back, so it is not known whether they are restored."""
     return [
         unread(port.name, setting, port.declared[setting], identity=port.identity, reason=reason, immediate=immediate)
         for setting, reason in port.unread.items()

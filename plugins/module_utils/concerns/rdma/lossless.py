@@ -90,7 +90,8 @@ def read(host: Host, netdev: str, settings: Iterable[str]) -> Shown:
             return Shown({}, lacking)
         enabled = shown.get("prio_pfc")
         if not isinstance(enabled, list) or len(enabled) != PRIORITIES or not all(one in _SWITCH for one in enabled):
-            raise _not_understood(netdev, PFC, "it does not show prio_pfc")
+            cause = f"its prio_pfc is not a list of {PRIORITIES} priorities that are on or off"
+            raise _not_understood(netdev, PFC, cause)
         values[PFC] = _joined(priority for priority, is_on in enumerate(enabled) if is_on in (True, ON))
     if codes:
         shown, lacking = _ask(host, netdev, "app")

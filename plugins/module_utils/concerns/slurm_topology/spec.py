@@ -99,7 +99,7 @@ def _topologies(entries: Any) -> Topologies:
 def _refuse_no_names(where: str, names: Iterable[str]) -> None:
     for name in names:
         if name.lower() in NO_NAMES:
-            _refuse(where, "in topology.yaml it stands for nothing, and is not a name", found=name, hint="rename it")
+            _refuse(where, "slurmctld reads this name in topology.yaml as no value", found=name, hint="rename it")
 
 
 def _one(switches: Any, blocks: Any, sizes: Any) -> Topology:

@@ -200,8 +200,8 @@ def test_wrong_input_is_refused_before_anything_changes(
             {"transparent": {"enabled": "never"}},
             "Cannot set enabled on transparent_hugepages: /sys is read-only here.",
         ),
-        ("/etc", one(pages=2), f"Cannot write {TMPFILES}: the file system of /etc is read-only."),
-        ("/etc", one("1G", pages=2), f"Cannot write {TMPFILES}: the file system of /etc is read-only."),
+        ("/etc", one(pages=2), f"Cannot write {TMPFILES}: /etc is on a read-only file system, or is immutable"),
+        ("/etc", one("1G", pages=2), f"Cannot write {TMPFILES}: /etc is on a read-only file system, or is immutable"),
     ],
 )
 @pytest.mark.parametrize("check_mode", [True, False])

@@ -188,15 +188,15 @@ def case(
         ),
         case(
             "a file system that cannot be written",
-            f"Cannot write {BLOCK_FILE}: the file system of /etc/modprobe.d is read-only."
-            " Make it writable, or set permanent: false.",
+            f"Cannot write {BLOCK_FILE}: /etc/modprobe.d is on a read-only file system, or is immutable"
+            " (see lsattr -d). Make it writable, or set permanent: false.",
             block=["nouveau"],
             prepare=read_only_etc,
         ),
         case(
             "a file system that cannot be written, for the load list",
-            f"Cannot write {LOAD_FILE}: the file system of /etc/modules-load.d is read-only."
-            " Make it writable, or set permanent: false.",
+            f"Cannot write {LOAD_FILE}: /etc/modules-load.d is on a read-only file system, or is immutable"
+            " (see lsattr -d). Make it writable, or set permanent: false.",
             load=["nvidia"],
             prepare=read_only_etc,
         ),

@@ -231,8 +231,8 @@ def case(
         ),
         case(
             "a read-only file system",
-            "Cannot write /etc/gpufleet/declared.d/nvidia_persistence.json: the file system of /etc is read-only."
-            " Make it writable, or set permanent: false.",
+            "Cannot write /etc/gpufleet/declared.d/nvidia_persistence.json: /etc is on a read-only file system, or is"
+            " immutable (see lsattr -d). Make it writable, or set permanent: false.",
             {"enabled": True},
             files=BOOT_SERVICE,
             unit=None,

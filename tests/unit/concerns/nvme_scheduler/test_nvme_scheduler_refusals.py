@@ -226,7 +226,7 @@ def case(
         ),
         case(
             "a folder of udev that cannot be written",
-            f"Cannot write {RULES}: the file system of /etc/udev/rules.d is read-only."
+            f"Cannot write {RULES}: /etc/udev/rules.d is on a read-only file system, or is immutable (see lsattr -d)."
             " Make it writable, or set permanent: false.",
             {"nomerges": 1},
             prepare=read_only_etc,
