@@ -314,10 +314,13 @@ def _finish(concern: AnyConcern, params: Params, host: Host, remaining: Plan) ->
     try:
         is_restored = _all_restored(concern, params, host)
     except CannotLook as error:
+        if not (params["immediate"] and params["permanent"]):
+            # Of the half that this run was not about.
+            return
         raise CannotLook(
             "read back whether all of {} is restored",
             object=concern.name,
-            cause=str(error),
+            cause=str(error).rstrip("."),
             hint="run again once it can be read; what was there before stays recorded until then",
         ) from error
     except GpuFleetError:

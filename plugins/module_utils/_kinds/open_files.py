@@ -12,7 +12,7 @@ releases since 1.4 take it for ``fs.nr_open``, and older ones refuse it always. 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.errors import DeclarationError
 from .._core.value import frozen
@@ -61,10 +61,14 @@ class NrOpen:
     boot: Optional[int]
     source: str = ""
 
+    def fault_now(self, value: int) -> str:
+        """How a hard limit is above the value now; empty where it is not."""
+        return f"it is above {NR_OPEN_PATH}, which is {self.now}" if self.now is not None and value > self.now else ""
+
     def fault(self, value: int) -> str:
-        """How a hard limit is above it; empty where it is not."""
-        if self.now is not None and value > self.now:
-            return f"it is above {NR_OPEN_PATH}, which is {self.now}"
+        """How a hard limit is above the value now, or after the next boot; empty where it is not."""
+        if self.fault_now(value):
+            return self.fault_now(value)
         if self.boot is not None and value > self.boot:
             return f"it is above fs.nr_open, which is {self.boot} after the next boot ({self.source})"
         return ""
@@ -82,8 +86,8 @@ def fields_of(text: str) -> Iterator[Tuple[int, List[str]]]:
     return ((number, line.partition("#")[0].split()) for number, line in enumerate(text.split("\n"), 1))
 
 
-def highest(files: Files) -> Optional[NofileLine]:
-    """The highest hard limit that a session may get by now."""
+def hard_limits(files: Files) -> Tuple[NofileLine, ...]:
+    """The lines that decide the hard limits of sessions now, the highest first."""
     deciding: Dict[str, NofileLine] = {}
     exempt = set()
     for path, text in read_limits(files).items():
@@ -95,8 +99,8 @@ def highest(files: Files) -> Optional[NofileLine]:
                 # What is no number is either unlimited, or does not count.
                 if value or fields[3].lower() in ("unlimited", "infinity"):
                     deciding[fields[0]] = NofileLine(path, number, fields[0], int(value[0]) if value else -1)
-    lines = [line for line in deciding.values() if line.domain not in exempt]
-    return max(lines, key=lambda line: line.value, default=None)
+    lines = (line for line in deciding.values() if line.domain not in exempt)
+    return tuple(sorted(lines, key=lambda line: -line.value))
 
 
 def read_nr_open(files: Files) -> NrOpen:
@@ -118,15 +122,18 @@ def at_boot_by_itself(now: Optional[int]) -> Optional[int]:
     return now if now is None or now >= RAISED_BY_SYSTEMD else OWN_VALUE
 
 
-def refuse_lowered(line: Optional[NofileLine], values: Mapping[str, Optional[int]]) -> None:
-    """Raise ``NofileTooHigh`` where a value of ``fs.nr_open`` (by when it counts) is below the hard limit of a line."""
-    for when, value in values.items():
-        if line is not None and value is not None and line.value > value:
+def refuse_lowered(lines: Sequence[NofileLine], when: str, before: Optional[int], value: Optional[int]) -> None:
+    """Raise ``NofileTooHigh`` where a new value of ``fs.nr_open`` is below a hard limit that the old one allowed.
+
+    The limit of a line that was too high before is no reason: it is not this change that refuses its sessions.
+    """
+    for line in lines:
+        if value is not None and value < line.value and (before is None or line.value <= before):
             raise NofileTooHigh(
                 "set {}",
                 object="sysctl fs.nr_open",
-                cause=f"{line.path}:{line.number} gives {line.domain} a hard nofile of {line.value}, which would be"
-                f" above it {when}, and pam_limits would refuse every such session",
+                cause=f"{line.path}:{line.number} sets a hard nofile of {line.value} for {line.domain}, above the"
+                f" fs.nr_open that would be in effect {when}, so pam_limits would refuse every session with that limit",
                 wanted=value,
                 hint=f"lower that limit first, or set fs.nr_open to at least {line.value}",
             )

@@ -17,7 +17,17 @@ from .._core import steps
 from .._core.change import RoomAction, RunCommand, Step
 from .._core.errors import NotInEffect, Refused
 from .._core.value import frozen
-from .systemd import ETC, MARKER, REEXEC_MARKER, announce, containers_that_lose_gpus, links, needs_reload, running
+from .systemd import (
+    ETC,
+    MARKER,
+    REEXEC_MARKER,
+    announce,
+    containers_that_lose_gpus,
+    links,
+    needs_reload,
+    running,
+    sources,
+)
 
 if TYPE_CHECKING:
     from .._core.protocols import Host
@@ -204,8 +214,8 @@ def _check_disabled(host: Host, unit: str) -> None:
         raise NotInEffect(
             "disable {}",
             object=unit,
-            cause=f"systemctl disable ended well, and it is still in {ETC}/{left[0]}",
-            hint="run again, or remove the link",
+            cause=f"systemctl disable exited with 0, but its link in {ETC}/{left[0]} is still there",
+            hint=f"run again, or remove {ETC}/{left[0]}/{unit}",
         )
 
 
@@ -220,13 +230,15 @@ def reload_announced(host: Host) -> Optional[str]:
         if reason:
             return reason
         steps.run(RunCommand(("systemctl", "daemon-reload"), "reload systemd units", SECONDS), host)
-        unread = [unit for unit in units if needs_reload(host, unit)]
+        # Of a service that is gone systemd reads no drop-ins.
+        there = [unit for unit in units if sources(host.files, unit) or not unit.endswith(".service") or "@" in unit]
+        unread = [unit for unit in there if needs_reload(host, unit)]
         if unread:
             raise NotInEffect(
                 "reload systemd units",
                 object=unread[0],
-                cause="systemctl daemon-reload ended well, and systemd has not read its files",
-                hint="see journalctl --unit=init.scope, then run again",
+                cause="systemctl daemon-reload exited with 0, but systemd still uses the old files of this unit",
+                hint="see journalctl --unit=init.scope for the reason, then run again",
             )
     host.files.remove(MARKER)
     return None

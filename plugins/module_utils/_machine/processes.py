@@ -12,6 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Collection, Dict, Iterator, Optional, Tuple
 
 from .._core.errors import CannotLook
+from .._core.exposure import exposed_way
 from .._core.regex import regex
 from .._core.value import frozen
 from .numbers import number_of
@@ -126,7 +127,7 @@ def daemons(files: Files, names: Collection[str], units: Collection[str]) -> Ite
 
 
 def is_started_by_root(files: Files, pid: str, name: str) -> bool:
-    """Whether a process is root's, or the child of one of root's with the same name, as a server of MPS for a user."""
+    """Whether root runs a process, or runs its parent of the same name, as with an MPS server that a user owns."""
     if is_of_root(files, pid):
         return True
     process = read(files, int(pid))
@@ -135,8 +136,26 @@ def is_started_by_root(files: Files, pid: str, name: str) -> bool:
 
 
 def is_of_root(files: Files, pid: str) -> bool:
-    """Whether a process is root's, and none of a user who started a set-user-ID program by a link with any name."""
+    """Whether all four user IDs of a process are root's. A set-user-ID program that a user started has others."""
     return user_of(files, pid) == ROOT
+
+
+def runs_installed(files: Files, pid: str, name: str) -> bool:
+    """Whether a process runs the machine's own program of this name, cut as ``comm`` cuts it.
+
+    Only root can have put that there. A daemon that runs as a user of its own is so told from a user's process with its
+    name, and with another program.
+    """
+    own = f"/proc/{pid}/exe"
+    try:
+        path = files.link(own)
+        return (
+            comm(path.rpartition("/")[2]) == name
+            and files.version(own) == files.version(path) != ""
+            and not exposed_way(files, path)
+        )
+    except OSError:
+        return False
 
 
 def user_of(files: Files, pid: str) -> str:

@@ -25,8 +25,8 @@ class Holder:
     """A process and the device files that it has open.
 
     ``unit`` is the unit of systemd that it belongs to and ``container`` the id of its container, as its control group
-    tells them; each is empty where there is none. ``by_root`` says whether root started it: the command of another
-    process may be any.
+    tells them; each is empty where there is none. ``is_genuine`` says whether root started it, or it runs
+    the machine's own program of that name: the command of another process may be any.
     """
 
     pid: int
@@ -34,11 +34,11 @@ class Holder:
     unit: str
     container: str
     devices: Tuple[str, ...]
-    by_root: bool = False
+    is_genuine: bool = False
 
     def is_daemon(self, commands: Collection[str], units: Collection[str]) -> bool:
         """Whether it is a daemon with one of these commands, or of one of these units, which may have globs."""
-        return (self.by_root and self.command in commands) or processes.in_unit(self.unit, units)
+        return (self.is_genuine and self.command in commands) or processes.in_unit(self.unit, units)
 
     @property
     def name(self) -> str:
@@ -79,8 +79,10 @@ def describe(files: Files, pid: int, devices: Tuple[str, ...] = ()) -> Holder:
     """Who a process is; the command of one that has ended is ``?``. Raises ``OSError`` when it ends meanwhile."""
     command = (files.read_optional(f"{PROC}/{pid}/comm") or UNKNOWN).strip()
     unit, container = processes.parse_cgroup(files.read_optional(f"{PROC}/{pid}/cgroup") or "")
-    by_root = processes.is_started_by_root(files, str(pid), command)
-    return Holder(pid, command, unit, container, devices, by_root)
+    is_genuine = processes.is_started_by_root(files, str(pid), command) or processes.runs_installed(
+        files, str(pid), command
+    )
+    return Holder(pid, command, unit, container, devices, is_genuine)
 
 
 def kernel_modules(files: Files) -> Tuple[str, ...]:

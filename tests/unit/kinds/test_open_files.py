@@ -10,7 +10,7 @@ import contextlib
 import random
 import re
 from pathlib import Path
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -163,10 +163,35 @@ def test_a_value_below_a_limit_of_the_site_is_refused_with_its_line(tmp_path: Pa
     with pytest.raises(NofileTooHigh) as caught:
         run(host, TUNABLES, **nr_open(LOW))
     assert str(caught.value) == (
-        f"Cannot set sysctl fs.nr_open: {SITE_LIMIT}:1 gives root a hard nofile of {MIDDLE}, which would be above it"
-        f" now, and pam_limits would refuse every such session (wanted {LOW}). Lower that limit first, or set"
-        f" fs.nr_open to at least {MIDDLE}."
+        f"Cannot set sysctl fs.nr_open: {SITE_LIMIT}:1 sets a hard nofile of {MIDDLE} for root, above the fs.nr_open"
+        f" that would be in effect now, so pam_limits would refuse every session with that limit (wanted {LOW})."
+        f" Lower that limit first, or set fs.nr_open to at least {MIDDLE}."
     )
+
+
+@pytest.mark.parametrize(
+    ("declared", "scope"),
+    [
+        (MIDDLE, {}),
+        (MIDDLE + 1, {}),
+        (2 * HIGH, {"permanent": False}),
+        (2 * HIGH, {"immediate": False}),
+        (2 * HIGH, {}),
+    ],
+)
+def test_a_value_that_is_not_lowered_is_set_whatever_limit_the_site_has(
+    tmp_path: Path, declared: int, scope: Dict[str, Any]
+) -> None:
+    host = machine(tmp_path, limit=HIGH)
+    assert run(host, TUNABLES, **nr_open(declared), **scope).error is None
+
+
+def test_a_limit_that_was_too_high_before_hides_none_that_was_not(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    host.files.replace(SITE_LIMIT, f"ftp hard nofile 9999999999\nroot - nofile {MIDDLE}\n")
+    run(host, TUNABLES, **nr_open(HIGH))
+    with pytest.raises(NofileTooHigh, match=rf":2 sets a hard nofile of {MIDDLE} for root"):
+        run(host, TUNABLES, **nr_open(LOW))
 
 
 def test_a_limit_above_what_the_next_boot_brings_is_refused(tmp_path: Path) -> None:
@@ -175,7 +200,15 @@ def test_a_limit_above_what_the_next_boot_brings_is_refused(tmp_path: Path) -> N
         run(host, LIMITS, **nofile(HIGH))
     host.files.replace(SITE_SYSCTL, f"fs.nr_open = {MIDDLE}\n")
     with pytest.raises(NrOpenTooLow, match=rf"which is {MIDDLE} after the next boot \({SITE_SYSCTL}:1\)"):
-        run(host, LIMITS, services={"nofile": str(HIGH)})
+        run(host, LIMITS, **nofile(HIGH))
+
+
+def test_a_service_is_given_at_boot_what_there_is_then(tmp_path: Path) -> None:
+    """No session is refused for it: systemd lowers the limit."""
+    host = machine(tmp_path, HIGH)
+    assert run(host, LIMITS, services={"nofile": str(HIGH)}).error is None
+    with pytest.raises(NrOpenTooLow, match=f"it is above {NR_OPEN_PATH}, which is {HIGH}, so no service would get it"):
+        run(host, LIMITS, services={"nofile": str(HIGH + 1)})
 
 
 @pytest.mark.parametrize(
@@ -188,8 +221,8 @@ def test_a_limit_above_what_the_next_boot_brings_is_refused(tmp_path: Path) -> N
         ("* hard nofile unlimited\n", -1),
     ],
 )
-def test_the_line_that_decides_about_a_hard_limit_counts(tmp_path: Path, text: str, highest: int) -> None:
+def test_the_line_that_decides_about_a_hard_limit_counts(tmp_path: Path, text: str, highest: Optional[int]) -> None:
     host = machine(tmp_path)
     host.files.replace(SITE_LIMIT, text)
-    line = open_files.highest(host.files)
-    assert (line.value if line else None) == highest
+    lines = open_files.hard_limits(host.files)
+    assert (lines[0].value if lines else None) == highest

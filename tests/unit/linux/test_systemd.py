@@ -254,7 +254,7 @@ SHOWN = f"Id=a.service\n{LOADED}MainPID=1\n\nId=b.service\n{LOADED}MainPID=0\n"
 def test_an_answer_of_systemctl_that_lacks_something_says_nothing(tmp_path: Path, text: str) -> None:
     host = machine(tmp_path)
     host.commands.programs["systemctl"] = lambda argv: Completed(0, text, "")
-    with pytest.raises(CannotLook, match="systemctl show: its answer is incomplete, without"):
+    with pytest.raises(CannotLook, match=r"systemctl show: its answer is incomplete: .* is missing"):
         list(systemd.show(host, ("Id", "LoadState", "ActiveState", "MainPID"), ("a.service", "b.service")))
 
 
@@ -283,6 +283,24 @@ def test_nothing_is_reloaded_when_systemd_has_read_it_all(tmp_path: Path) -> Non
     systemd.announce(host, UNIT)
     assert systemd_apply.reload_announced(host) is None
     assert daemon.reloads == 0
+    assert not host.files.exists(systemd.MARKER)
+
+
+def test_a_drop_in_of_a_service_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
+    """systemd loads none for it, whatever is reloaded."""
+    host = machine(tmp_path)
+    daemon = Systemd(host)
+    known = daemon.__call__
+
+    def of_gone(argv: Sequence[str]) -> Completed:
+        answer = known(argv)
+        daemon.drop_ins = ""
+        return answer
+
+    host.commands.programs["systemctl"] = of_gone
+    build(tmp_path, {f"{systemd.ETC}/slurmd.service.d/zz-gpufleet.conf": "[Service]\n"})
+    systemd.announce(host, "slurmd.service")
+    assert systemd_apply.reload_announced(host) is None
     assert not host.files.exists(systemd.MARKER)
 
 

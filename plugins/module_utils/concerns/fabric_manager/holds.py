@@ -68,7 +68,7 @@ def observe(host: Host, programs: Sequence[Program], driver: Sequence[str], note
     """
     files = host.files
     status = files.read_optional(packages.DPKG)
-    if status is not None and (restoring or host.commands.find("apt-mark") is not None):
+    if status and (restoring or host.commands.find("apt-mark") is not None):
         names = tuple(name for program in programs for name in program.packages)
         return Holds(APT, {one.name: one for one in of_dpkg(status, names, driver)})
     if files.resolve(DNF_PROGRAM).endswith(f"/{DNF5}"):
@@ -132,8 +132,10 @@ def _owner(host: Host, path: str, notes: Notes) -> str:
     except OSError as error:
         raise CannotLook("find the package of {}", object=path, cause=error.strerror or str(error)) from error
     said = completed.output.strip()
-    if completed.status == 0 and _OWNER.fullmatch(said):
-        return said
+    # Of two versions, as an update leaves them that was interrupted, the last one.
+    line = said.rpartition("\n")[2]
+    if completed.status == 0 and _OWNER.fullmatch(line):
+        return line
     if completed.status != 0 and _NO_OWNER in said + completed.errors:
         return ""
     cause = (completed.errors.strip() or said) or f"rpm printed nothing, exit status {completed.status}"

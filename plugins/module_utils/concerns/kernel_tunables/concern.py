@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.registration import Registration
-from ..._core.setting import IN_SYNC, Setting
+from ..._core.setting import IN_SYNC, Scalar, Setting
 from ..._core.value import field, frozen, replace
 from . import spec
 from .keys import AT_LEAST, NR_OPEN, OPTIONAL, ZEROED, decimals, dotted, read_by_kernel
@@ -113,8 +113,8 @@ class KernelTunables:
         rows: List[Setting] = []
         for key in state.found:
             rows += _rows(key, state, desired, now, after, scope)
-        if state.nofile is not None:
-            _refuse_too_few_files(state, desired, after, scope)
+        if state.nofile:
+            _refuse_too_few_files(state, desired, now, after, scope)
         if scope.permanent:
             rows += [*state.rules.rows(desired.rules), *state.file.rows(desired.text)]
         conflicts: Tuple[Conflict, ...] = ()
@@ -145,18 +145,28 @@ CONCERN = KernelTunables()
 
 
 def _refuse_too_few_files(
-    state: KernelTunablesState, desired: KernelTunablesDesired, after: Values, scope: Scope
+    state: KernelTunablesState, desired: KernelTunablesDesired, now: Values, after: Values, scope: Scope
 ) -> None:
-    """Raise ``NofileTooHigh`` where ``fs.nr_open`` would be below a limit with which sessions are opened."""
+    """Raise ``NofileTooHigh`` where ``fs.nr_open`` would go below a limit with which sessions are opened.
+
+    ``now`` and ``after`` are what the next boot brings without this plan and with it.
+    """
     from ..._kinds.open_files import at_boot_by_itself, refuse_lowered
 
-    now = as_scalar(state.found[NR_OPEN])
+    found = _number(as_scalar(state.found[NR_OPEN]))
+    wanted = found
     if scope.immediate and NR_OPEN in desired.values:
-        now = as_scalar(desired.values[NR_OPEN])
-    now = now if isinstance(now, int) else None
-    boot, source = after[NR_OPEN]
-    boot = at_boot_by_itself(now) if source is None else boot
-    refuse_lowered(state.nofile, {"now": now, "after the next boot": boot if isinstance(boot, int) else None})
+        wanted = _number(as_scalar(desired.values[NR_OPEN]))
+        refuse_lowered(state.nofile, "now", found, wanted)
+    boots = [
+        at_boot_by_itself(current) if source is None else _number(value)
+        for current, (value, source) in ((found, now[NR_OPEN]), (wanted, after[NR_OPEN]))
+    ]
+    refuse_lowered(state.nofile, "after the next boot", *boots)
+
+
+def _number(value: Scalar) -> Optional[int]:
+    return value if isinstance(value, int) else None
 
 
 def _rows(

@@ -35,8 +35,8 @@ class KernelTunablesState:
     """Everything a plan needs, read once. Keys are paths below /proc/sys.
 
     ``found`` has the values in effect, None for a key that is not there. ``sources`` are all who set them at boot, our
-    file too. ``refusals`` are why declared keys cannot have their values. ``nofile`` is the highest hard limit of a
-    session, None where none is set, or ``fs.nr_open`` is not looked at.
+    file too. ``refusals`` are why declared keys cannot have their values. ``nofile`` are the hard limits of
+    sessions, the highest first; none where ``fs.nr_open`` is not looked at.
     """
 
     found: Mapping[str, Optional[str]]
@@ -46,7 +46,7 @@ class KernelTunablesState:
     file: OwnFile
     rules: OwnFile
     refusals: Mapping[str, DeclarationError] = field(default_factory=dict)
-    nofile: Optional[NofileLine] = None
+    nofile: Tuple[NofileLine, ...] = ()
 
 
 def read_state(host: Host, declaration: KernelTunablesDeclaration) -> KernelTunablesState:
@@ -61,14 +61,14 @@ def read_state(host: Host, declaration: KernelTunablesDeclaration) -> KernelTuna
         kubelet=next((path for path in KUBELET_FILES if files.exists(path)), ""),
         file=OwnFile(FILE, "file", files.read_optional(FILE)),
         rules=OwnFile(RULES, "rules", files.read_optional(RULES)),
-        nofile=_read_nofile(files) if NR_OPEN in seen else None,
+        nofile=_read_nofile(files) if NR_OPEN in seen else (),
     )
 
 
-def _read_nofile(files: Files) -> Optional[NofileLine]:
-    from ..._kinds.open_files import highest
+def _read_nofile(files: Files) -> Tuple[NofileLine, ...]:
+    from ..._kinds.open_files import hard_limits
 
-    return highest(files)
+    return hard_limits(files)
 
 
 def with_companions(keys: Sequence[str]) -> Iterator[str]:

@@ -36,7 +36,7 @@ LISTS = (
 # Daemons that do not block a reset. The first lets go of a GPU whose persistence mode goes off, the second must run for
 # a reset of a single GPU behind an NVSwitch (nvidia-smi(1), --gpu-reset).
 HARMLESS = tuple(processes.comm(name) for name in ("nvidia-persistenced", "nv-fabricmanager"))
-HARMLESS_UNITS = ("nvidia-persistenced.service", "nvidia-fabricmanager.service")
+HARMLESS_UNITS = ("nvidia-persistenced*", "nvidia-fabricmanager*")
 
 WHOLE_GPU: MigPlace = (None, None)
 

@@ -210,7 +210,9 @@ def read_port(host: Host, device: Device, number: str, declared: Mapping[str, Sc
     by_netdev = [setting for setting in declared if lossless.is_about(setting)]
     no_netdev = _why_no_priorities(files, port)
     if by_netdev and no_netdev:
-        unread.update(dict.fromkeys(by_netdev, no_netdev))
+        # An interface that is away, such as in a pod, comes back with its values.
+        is_away = not port.netdev and port.link_layer == ETHERNET
+        (unread if is_away else lacking).update(dict.fromkeys(by_netdev, no_netdev))
     elif by_netdev:
         shown = lossless.read(host, port.netdev, by_netdev)
         managed = shown.managed
@@ -276,7 +278,7 @@ def _value(setting: str, path: str, text: str) -> Scalar:
         return int(text)
     modes = [mode for mode, words in MODES.items() if setting == ROCE_MODE and words == text]
     if not modes:
-        raise CannotLook(f"read {setting} in {{}}", object=path, cause=f"{text!r} is not a value of it")
+        raise CannotLook(f"read {setting} in {{}}", object=path, cause=f"{text!r} is not a known value of {setting}")
     return modes[0]
 
 

@@ -20,7 +20,7 @@ from .job_ports import Rule
 from .rulesets import FIREWALLD, SECONDS, ZONE, Ruleset, output_of
 
 if TYPE_CHECKING:
-    from ..._core.protocols import Host
+    from ..._core.protocols import Files, Host
 
 PROGRAM, OFFLINE = "firewall-cmd", "firewall-offline-cmd"
 FOLDER = "/etc/firewalld"
@@ -101,6 +101,18 @@ def _read_files(host: Host, rules: Sequence[Rule], former_zones: Sequence[str]) 
             there = output_of(host, (OFFLINE, f"--zone={zone}", "--list-rich-rules")).splitlines()
             found.append(_ruleset(zone, rules, (), there, running=False, active=zone == default))
     return found
+
+
+def keeping(files: Files, zone: str, rule: Rule) -> str:
+    """The file of a zone that may have a rule, with or without firewalld; empty where it has not.
+
+    Without one the zone may be in another folder of firewalld's.
+    """
+    path = f"{FOLDER}/zones/{zone}.xml"
+    text = files.read_optional(path)
+    if text is None:
+        return FOLDER if files.is_folder(FOLDER) else ""
+    return path if f'"{rule.network}"' in text else ""
 
 
 def permanent(zone: str, rule: Rule, *, add: bool, running: bool) -> RunCommand:

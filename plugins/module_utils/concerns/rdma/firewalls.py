@@ -37,7 +37,7 @@ class Firewalls:
 
     ``before`` is what the baseline has of rules that were changed. ``blocking`` are chains of others that drop the
     connections of a rule: the name of the chain, the rule, and the reason with what to add. ``unread`` says why
-    rulesets that were changed could not be read.
+    rules that were changed could not be read.
     """
 
     ports: str = ""
@@ -45,7 +45,7 @@ class Firewalls:
     before: Mapping[Key, BaselineValue] = field(default_factory=dict)
     rulesets: Tuple[Ruleset, ...] = ()
     blocking: Tuple[Tuple[str, Rule, str], ...] = ()
-    unread: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[Key, str] = field(default_factory=dict)
 
 
 def observe(host: Host, declaration: RdmaDeclaration, scope: Scope) -> Firewalls:
@@ -67,20 +67,22 @@ def observe(host: Host, declaration: RdmaDeclaration, scope: Scope) -> Firewalls
     zones = [zone_of(identity) for identity in changed if identity != UFW]
     rulesets = firewalld.read(host, asked, zones, stored=scope.permanent)
     rulesets += ufw.read(host, asked, had_rules=UFW in changed)
-    not_read = {name: _why_unread(host, name) for name in changed if name not in {one.name for one in rulesets}}
+    there = {one.name for one in rulesets}
+    not_read = {key: _why_unread(host, key[0], rule_of(key[1])) for key in before if key[0] not in there}
     managed = {ruleset.firewall for ruleset in rulesets if ruleset.running}
     blocking = other_firewalls.read(host, rules, managed) if rules else []
     return Firewalls(ports, tuple(rules), before, tuple(rulesets), tuple(blocking), not_read)
 
 
-def _why_unread(host: Host, name: str) -> str:
-    """Why the rules of a ruleset are not known, although they may be there; empty where they are gone with it."""
+def _why_unread(host: Host, name: str, rule: Rule) -> str:
+    """Why it is not known whether a rule is in effect, although it is kept; empty where it is gone with its ruleset."""
     from . import firewalld, ufw
 
-    program, folder = (UFW, ufw.FOLDER) if name == UFW else (firewalld.PROGRAM, firewalld.FOLDER)
-    if host.commands.find(program) is not None or not host.files.is_folder(folder):
+    program = UFW if name == UFW else firewalld.PROGRAM
+    path = ufw.keeping(host.files, rule) if name == UFW else firewalld.keeping(host.files, zone_of(name), rule)
+    if host.commands.find(program) is not None or not path:
         return ""
-    return f"{program} is not installed, and its rules are still in {folder}"
+    return f"{program} is not installed, but its rules are still in {path}; remove them there, or install it"
 
 
 def _before(host: Host, scope: Scope) -> Mapping[Key, BaselineValue]:
@@ -109,7 +111,7 @@ def rows(firewalls: Firewalls, scope: Scope) -> Tuple[Tuple[Setting, ...], Tuple
                 found.append(row)
     if scope.restoring:
         for (name, setting), value in firewalls.before.items():
-            reason = firewalls.unread.get(name, "")
+            reason = firewalls.unread.get((name, setting), "")
             if reason:
                 row = unread(name, setting, value.boot, identity=name, reason=reason, immediate=scope.immediate)
                 found.append(row)

@@ -16,7 +16,7 @@ from .job_ports import Rule
 from .rulesets import SECONDS, UFW, Ruleset, list_chain
 
 if TYPE_CHECKING:
-    from ..._core.protocols import Host
+    from ..._core.protocols import Files, Host
 
 FOLDER = "/etc/ufw"
 CONFIGURATION, DEFAULTS = f"{FOLDER}/ufw.conf", "/etc/default/ufw"
@@ -29,6 +29,8 @@ STORES = {
 ANYWHERE = {False: ("0.0.0.0/0", "/32"), True: ("::/0", "/128")}
 COMMENT = "gpufleet"
 NO_IPV6 = f"ufw has no rules for IPv6 while IPV6=no; set IPV6=yes in {DEFAULTS}, and run ufw reload"
+# As iptables says it: that of the legacy kernel interface, and that of nftables since 1.8.
+_MISSING = regex(r"No chain/target/match by that name|is incompatible, use 'nft' tool")
 _ENABLED = regex(r"^\s*ENABLED\s*=\s*[\"']?yes\b", re.IGNORECASE | re.MULTILINE)
 _WITHOUT_IPV6 = regex(r"^\s*IPV6\s*=\s*[\"']?no\b", re.IGNORECASE | re.MULTILINE)
 
@@ -44,7 +46,7 @@ def read(host: Host, rules: Sequence[Rule], *, had_rules: bool) -> List[Ruleset]
         asked = [rule for rule in rules if rule.is_ipv6 == is_ipv6]
         if not asked:
             continue
-        stored = [line.split(" comment=")[0] for line in (host.files.read_optional(path) or "").splitlines()]
+        stored = _stored(host.files, path)
         boot += [rule.setting for rule in asked if _file_line(rule) in stored]
         shown = _chain(host, program, chain) if enabled else []
         effective += [rule.setting for rule in asked if _chain_line(rule, chain) in shown]
@@ -53,21 +55,36 @@ def read(host: Host, rules: Sequence[Rule], *, had_rules: bool) -> List[Ruleset]
 
 
 def _chain(host: Host, program: str, chain: str) -> List[str]:
-    """The lines of a chain. None where it is missing, because what ufw had made was flushed.
+    """The lines of a chain; empty where it is missing, because the rules of ufw were flushed.
 
-    Raises ``CannotLook`` where the program is missing, or does not say either.
+    Raises ``CannotLook`` where the program is missing, or says neither.
     """
     argv = list_chain(program, chain)
+    goal, command = "read the firewall with {}", " ".join(argv)
     if host.commands.find(program) is None:
-        raise CannotLook("read the firewall with {}", object=" ".join(argv), cause=f"{program} is not installed")
+        raise CannotLook(
+            goal, object=command, cause=f"{program} is not installed", hint=f"install {program}, then run again"
+        )
     completed = host.commands.run(argv, timeout=SECONDS)
+    if completed.status == 1 and _MISSING.search(completed.errors):
+        return []
     lines = completed.output.splitlines()
     # A chain that exists begins with its own line.
-    if completed.status == 0 and f"-N {chain}" not in lines:
-        raise CannotLook(
-            "read the firewall with {}", object=" ".join(argv), cause=f"it does not show the chain {chain}"
-        )
-    return lines if completed.status == 0 else []
+    if completed.status != 0 or f"-N {chain}" not in lines:
+        cause = completed.errors.strip() or f"it does not show the chain {chain}"
+        raise CannotLook(goal, object=command, cause=cause)
+    return lines
+
+
+def keeping(files: Files, rule: Rule) -> str:
+    """The file with a rule, with or without ufw; empty where none has it."""
+    path = STORES[rule.is_ipv6][0]
+    return path if _file_line(rule) in _stored(files, path) else ""
+
+
+def _stored(files: Files, path: str) -> List[str]:
+    """The lines of a file with rules, without the comments."""
+    return [line.split(" comment=")[0] for line in (files.read_optional(path) or "").splitlines()]
 
 
 def _file_line(rule: Rule) -> str:

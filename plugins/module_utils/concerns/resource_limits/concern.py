@@ -139,7 +139,7 @@ class ResourceLimits(OwnFilesConcern):
                     object=domain,
                     cause=f"{fault}, so pam_limits would refuse every new session",
                     wanted=value,
-                    hint="raise the sysctl fs.nr_open first, or set a lower nofile",
+                    hint="raise fs.nr_open first, also for the next boot, as kernel_tunables does, or lower nofile",
                 )
         of_sessions = super().resolve(declaration, state)
         return LimitsDesired(of_sessions.values, of_sessions.text, (), wanted)
@@ -170,11 +170,11 @@ class ResourceLimits(OwnFilesConcern):
             fault = state.nr_open.fault(int(line.value)) if line.value.isdecimal() else ""
             if line.path != self.path and line.setting == f"{HARD} nofile" and line.key in state.keys and fault:
                 raise NrOpenTooLow(
-                    f"restore {line.setting}",
+                    f"leave {line.setting} to another line",
                     object=line.object,
                     cause=f"{line.path}:{line.number} sets it to {line.value}; {fault}, so pam_limits would refuse"
                     " every new session",
-                    hint="lower it there, or raise the sysctl fs.nr_open first",
+                    hint="lower it there, or raise fs.nr_open first, also for the next boot, as kernel_tunables does",
                 )
 
     def perform(self, step: Step, host: Host) -> None:

@@ -76,17 +76,17 @@ SERVICES = LimitsOfServices()
 
 
 def refuse_impossible(wanted: Mapping[Key, Optional[str]], nr_open: NrOpen) -> None:
-    """Raise ``NrOpenTooLow`` for more open files than the kernel lets anybody have."""
+    """Raise ``NrOpenTooLow`` for more open files than ``fs.nr_open`` lets a service have."""
     for (unit, item), value in wanted.items():
         hard = (value or "").partition(":")[2]
-        fault = nr_open.fault(int(hard)) if item == "nofile" else ""
+        fault = nr_open.fault_now(int(hard)) if item == "nofile" else ""
         if fault:
             raise NrOpenTooLow(
                 "set nofile",
                 object=unit,
                 cause=f"{fault}, so no service would get it",
                 wanted=value,
-                hint="raise the sysctl fs.nr_open first, or set a lower nofile",
+                hint="raise fs.nr_open first, as kernel_tunables does, or lower nofile",
             )
 
 

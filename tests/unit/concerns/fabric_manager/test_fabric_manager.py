@@ -378,9 +378,14 @@ def test_what_was_held_before_stays_held_and_false_leaves_holds_alone(tmp_path: 
     assert machine.read(DPKG) == before
 
 
-def test_dnf_locks_the_package_of_the_program_by_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", ["", "nvidia-fabric-manager nvidia-fabric-manager-0:1-1.*\n"])
+def test_dnf_locks_the_package_of_the_program_by_its_line(tmp_path: Path, more: str) -> None:
+    """Also beside a dpkg without packages, and where an interrupted update left two versions."""
     machine = FabricMachine(tmp_path)
-    machine.path(DPKG).unlink()
+    if more:
+        machine.write(DPKG, "")
+    else:
+        machine.path(DPKG).unlink()
     before = "# by us\nkernel-0:5.14.0-570.el9.*\n!nvidia-fabricmanager-0:999-1.*\n"
     machine.write(LOCKS, before)
     asked = []
@@ -388,7 +393,7 @@ def test_dnf_locks_the_package_of_the_program_by_its_line(tmp_path: Path) -> Non
     def rpm(argv: Any) -> Completed:
         asked.append(argv)
         name = "nvidia-fabric-manager"
-        return Completed(0, f"{name} {name}-0:{DRIVER}-1.*\n", "")
+        return Completed(0, f"{more}{name} {name}-0:{DRIVER}-1.*\n", "")
 
     machine.host.commands.programs["rpm"] = rpm
     machine.run(service="if_needed")

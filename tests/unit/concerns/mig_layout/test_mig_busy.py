@@ -207,13 +207,25 @@ def test_we_ourselves_and_what_is_no_obstacle_are_left_out(gpu_machine: MakeMach
 
 def test_a_job_with_the_name_of_a_daemon_is_an_obstacle(gpu_machine: MakeMachine) -> None:
     names = ("nvidia-persistenced", "nv-fabricmanager")
+    units = ("nvidia-persistenced", "nvidia-fabricmanager")
     jobs = {101 + number: Process(name, "/dev/nvidia0", by_root=False) for number, name in enumerate(names)}
     daemons = {
-        201 + number: Process(name, "/dev/nvidia0", by_root=False, cgroup=f"/system.slice/{unit}")
-        for number, (name, unit) in enumerate(zip(names, busy.HARMLESS_UNITS))
+        201 + number: Process(name, "/dev/nvidia0", by_root=False, cgroup=f"/system.slice/{unit}.service")
+        for number, (name, unit) in enumerate(zip(names, units))
     }
     machine = machine_with(gpu_machine, {**jobs, **daemons})
     assert [holding.pid for holding in found_on(machine)] == [101, 102]
+
+
+def test_a_daemon_that_runs_as_a_user_of_its_own_is_told_by_its_program(gpu_machine: MakeMachine) -> None:
+    """As ``nvidia-persistenced --user`` is where root starts it without its unit."""
+    installed = {name: f"/usr/bin/{name}" for name in ("nvidia-persistenced", "nv-fabricmanager", "python3")}
+    jobs = {101 + number: Process(name, "/dev/nvidia0", by_root=False) for number, name in enumerate(installed)}
+    machine = machine_with(gpu_machine, jobs)
+    build(machine.root, dict.fromkeys(installed.values(), "\x7fELF\n"))
+    for pid, path in zip(jobs, ("/usr/bin/nvidia-persistenced", "/usr/bin/python3", "/usr/bin/python3")):
+        (machine.root / f"proc/{pid}/exe").symlink_to(path)
+    assert [holding.pid for holding in found_on(machine)] == [102, 103]
 
 
 def test_a_unit_that_is_stopped_takes_its_work_with_it(gpu_machine: MakeMachine) -> None:

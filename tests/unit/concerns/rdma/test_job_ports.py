@@ -401,6 +401,19 @@ def test_absent_reaches_ufw_that_was_disabled_and_firewalld_that_was_stopped(mak
     assert node.rules("permanent") == {}
 
 
+def test_rules_of_ufw_that_was_removed_are_waited_for_while_its_file_has_them(make: Make) -> None:
+    node = make(UFW_FILES)
+    node.run(NETWORK)
+    del node.machine.host.commands.programs["ufw"]
+    outcome = node.absent().as_dict()
+    assert outcome["needs"] == ["readback"]
+    reason = "ufw is not installed, but its rules are still in /etc/ufw/user.rules; remove them there, or install it"
+    assert outcome["pending_reasons"][0].endswith(reason)
+    node.write(RULES["iptables"], "*filter\nCOMMIT\n")
+    assert node.absent().as_dict()["needs"] == []
+    assert not node.machine.host.files.exists(RECORD)
+
+
 def test_absent_names_what_went_with_its_zone(make: Make) -> None:
     node = make(firewalld_file(internal=zone(active=True)))
     node.run(NETWORK)

@@ -197,13 +197,13 @@ def test_a_unit_that_a_machine_may_lack_is_skipped(tmp_path: Path) -> None:
             [slurmd(nofile="2000000")],
             {},
             "Cannot set nofile on slurmd.service: it is above /proc/sys/fs/nr_open, which is 1048576, so no service"
-            " would get it (wanted 2000000:2000000). Raise the sysctl fs.nr_open first, or set a lower nofile.",
+            " would get it (wanted 2000000:2000000). Raise fs.nr_open first, as kernel_tunables does, or lower nofile.",
         ),
         (
             [],
             {"nofile": "1:1048577"},
             "Cannot set nofile on services: it is above /proc/sys/fs/nr_open, which is 1048576, so no service would"
-            " get it (wanted 1:1048577). Raise the sysctl fs.nr_open first, or set a lower nofile.",
+            " get it (wanted 1:1048577). Raise fs.nr_open first, as kernel_tunables does, or lower nofile.",
         ),
         (
             [{"name": "crio.service", "memlock": "1G"}],
