@@ -144,7 +144,8 @@ def test_what_cannot_be_written_is_refused_before_the_first_step_and_in_check_mo
                 promised.append(f"{folder}/")
                 continue
             assert str(outcome.error) == str(predicted)
-            assert f"the file system of {folder}" in str(predicted)
+            assert f": {folder}" in str(predicted)
+            assert "is on a read-only file system" in str(predicted)
             assert node.effects == []
             assert difference(node.everything()[0], ready[0]) == []
         node.effects.clear()
