@@ -81,14 +81,13 @@ def case(
         ),
         case(
             "a name that is longer than the kernel takes",
-            f"Cannot use load[1]: '{'m' * 56}' has 56 characters, and the kernel takes 55 in the name of a module.",
+            f"Cannot use load[1]: '{'m' * 56}' has 56 characters, but the name of a kernel module has at most 55.",
             load=["m" * 55, "m" * 56],
             strict=False,
         ),
         case(
             "a name that is much longer",
-            f"Cannot use block[0]: '{'m' * 59}... has 5000 characters, and the kernel takes 55 in the name of a "
-            "module.",
+            f"Cannot use block[0]: '{'m' * 59}... has 5000 characters, but the name of a kernel module has at most 55.",
             block=["m" * 5000],
         ),
         case("an empty name", "Cannot use load[0]: '' is not the name of a kernel module.", load=[""]),

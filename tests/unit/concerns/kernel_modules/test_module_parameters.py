@@ -334,8 +334,8 @@ LOADED_LATER = "/etc/modprobe.d/zzz.conf"
             (
                 "a name that is longer than the kernel takes",
                 {"n" * 56: {"x": 1}},
-                f"Cannot use parameters: '{'n' * 56}' has 56 characters, and the kernel takes 55 in the name of a "
-                "module.",
+                f"Cannot use parameters: '{'n' * 56}' has 56 characters, but the name of a kernel module has at"
+                " most 55.",
                 {},
                 {},
             ),

@@ -269,12 +269,21 @@ def test_topologies_that_slurmctld_does_not_take_are_rolled_back(machine: Topolo
         (several(one(switches=[{"name": "s", "nodes": "h01,h[01-02]"}])), None),
         (
             several(one("null", flat=True)),
-            "topologies[0] in the topology of Slurm: in topology.yaml it stands for nothing",
+            "topologies[0] in the topology of Slurm: slurmctld reads this name in topology.yaml as no value",
         ),
-        (several(one("False", flat=True)), "topologies[0] in the topology of Slurm: in topology.yaml it stands for"),
-        (several(one(switches=[{"name": "NULL", "nodes": "h01"}])), "it stands for nothing, and is not a name"),
-        (several(one(blocks=[{"name": "null", "nodes": "h01"}])), "it stands for nothing, and is not a name"),
-        (several(one(switches=[{"name": "s", "nodes": "null"}])), "it stands for nothing, and is not a name"),
+        (several(one("False", flat=True)), "slurmctld reads this name in topology.yaml as no value (found False)"),
+        (
+            several(one(switches=[{"name": "NULL", "nodes": "h01"}])),
+            "slurmctld reads this name in topology.yaml as no value",
+        ),
+        (
+            several(one(blocks=[{"name": "null", "nodes": "h01"}])),
+            "slurmctld reads this name in topology.yaml as no value",
+        ),
+        (
+            several(one(switches=[{"name": "s", "nodes": "null"}])),
+            "slurmctld reads this name in topology.yaml as no value",
+        ),
         (
             several(one(switches=[{"name": "s", "nodes": "h01"}, {"name": "t", "nodes": "h01"}])),
             "use h01 in the topology of Slurm: it is in both s and t",
@@ -448,5 +457,5 @@ def test_what_is_declared_is_read_back(names: List[str], nodes: str) -> None:
 
 @pytest.mark.parametrize("strange", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\r"])
 def test_a_line_that_readers_end_at_different_places_is_not_read(strange: str) -> None:
-    with pytest.raises(YamlError, match="line 2: readers differ in whether"):
+    with pytest.raises(YamlError, match="line 2: parsers disagree on whether"):
         topology_yaml.parse(f"# said\n# a{strange}- topology: x\n- topology: a\n  flat: true\n")
