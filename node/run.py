@@ -223,13 +223,13 @@ def place_caller(host: Host, names: Sequence[str]) -> int:
     and its number become that of another user's process: so it is looked at again when we have it.
     """
     caller = os.getppid()
-    user = int(os.environ.get("PKEXEC_UID", os.getuid()))
+    user = os.environ.get("PKEXEC_UID", str(os.getuid()))
     seen = processes.read(host.files, caller)
 
     def check() -> None:
         now = processes.read(host.files, caller)
         same = now is not None and seen is not None and now.identity == seen.identity
-        if os.geteuid() != 0 or caller <= 1 or not same or owners_of(host.files, caller) != {user}:
+        if os.geteuid() != 0 or caller <= 1 or not same or processes.user_of(host.files, str(caller)) != user:
             raise NotPermitted(
                 "start a command in {}",
                 object=", ".join(names),
@@ -252,13 +252,6 @@ def _unstopped() -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def owners_of(files: Files, process: int) -> Any:
-    """The users of a process: real, effective, saved and that of its file accesses (proc_pid_status(5))."""
-    text = files.read_optional(f"/proc/{process}/status") or ""
-    line = next((line for line in text.splitlines() if line.startswith("Uid:")), "")
-    return {int(word) for word in line.split()[1:]}
 
 
 def scope_of(files: Files, names: Sequence[str]) -> Scope:

@@ -22,7 +22,7 @@ LONGEST = 300
 
 
 def line_that_matters(lines: Sequence[str]) -> Optional[str]:
-    """What ended a run of Ansible, pytest or ansible-test, from its output; ``None`` where the output does not say.
+    """The line that says why a run of Ansible, pytest or ansible-test ended; ``None`` where its output does not say.
 
     What failed last counts, for tasks may fail on purpose before it. Of several tests or findings it is the first one.
     """

@@ -96,7 +96,7 @@ def functions() -> Iterator[Tuple[str, Callable[..., Any], List[str]]]:
 
 
 def questions(gpu: Any) -> Iterator[Question]:
-    """What is asked: a name, a function and its arguments."""
+    """The questions: a name, a function and its arguments for each."""
     arguments = one_argument()
     for name, function, needed in functions():
         if name in arguments:
@@ -166,7 +166,7 @@ def questions_about_places(gpu: Any) -> Iterator[Question]:
 
 
 def possible_placements(gpu: Any, profile: int) -> List[Tuple[int, int]]:
-    """Where an instance with this profile id may lie: start and size."""
+    """The places where an instance with this profile id may lie: start and size."""
     count = ctypes.c_uint(0)
     ask = nvml._nvmlGetFunctionPointer("nvmlDeviceGetGpuInstancePossiblePlacements_v2")
     nvml._nvmlCheckReturn(ask(gpu, profile, None, ctypes.byref(count)))

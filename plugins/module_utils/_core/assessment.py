@@ -93,11 +93,13 @@ def _refuse_read_only(concern: str, params: Params, plan: Plan, files: Files) ->
     ):
         if not path.startswith(KERNEL_FILES):
             paths.setdefault(os.path.dirname(files.resolve(path)), path)
-    if params["state"] == "present":
-        if baseline.is_to_be_saved(files, concern, plan.settings, plan.steps):
-            paths.setdefault(baseline.FOLDER, baseline.path_of(concern))
-    elif files.exists(baseline.path_of(concern)):
-        paths.setdefault(baseline.FOLDER, baseline.path_of(concern))
+    record = baseline.path_of(concern)
+    if (
+        baseline.is_to_be_saved(files, concern, plan.settings, plan.steps)
+        if params["state"] == "present"
+        else files.exists(record)
+    ):
+        paths.setdefault(baseline.FOLDER, record)
     for folder, path in paths.items():
         while folder != "/" and not files.exists(folder):
             folder = os.path.dirname(folder)

@@ -226,7 +226,7 @@ def drop(files: Files, concern: str) -> None:
 
 
 def empty_folder(files: Files) -> bool:
-    """Whether a folder of ours is empty: a run that made it was killed before it wrote its record."""
+    """Whether one of our own folders is empty: a run that made it was killed before it wrote its record."""
     return any(files.is_folder(folder) and not files.names(folder) for folder in OUR_FOLDERS)
 
 

@@ -313,9 +313,9 @@ def _finish(concern: AnyConcern, params: Params, host: Host, remaining: Plan) ->
         return
     try:
         is_restored = _all_restored(concern, params, host)
-    except CannotLook as error:
-        if not (params["immediate"] and params["permanent"]):
-            # Of the half that this run was not about.
+    except GpuFleetError as error:
+        if not (isinstance(error, CannotLook) and params["immediate"] and params["permanent"]):
+            # Only of the half that this run was not about: its own was looked at just before.
             return
         raise CannotLook(
             "read back whether all of {} is restored",
@@ -323,9 +323,6 @@ def _finish(concern: AnyConcern, params: Params, host: Host, remaining: Plan) ->
             cause=str(error).rstrip("."),
             hint="run again once it can be read; what was there before stays recorded until then",
         ) from error
-    except GpuFleetError:
-        # Only of the half that this run was not about: its own was looked at just before.
-        return
     if is_restored:
         baseline.drop(host.files, concern.name)
 
@@ -341,7 +338,7 @@ def drop_if_restored(concern: AnyConcern, params: Params, host: Host) -> None:
 
 
 def _all_restored(concern: AnyConcern, params: Params, host: Host) -> bool:
-    """Whether nothing of ours is left, neither now nor at boot, also when only one of the two was restored here.
+    """Whether nothing is left to restore, neither now nor at boot, also when only one of the two was restored here.
 
     Raises ``GpuFleetError`` as ``assess`` does.
     """

@@ -67,11 +67,9 @@ class NrOpen:
 
     def fault(self, value: int) -> str:
         """How a hard limit is above the value now, or after the next boot; empty where it is not."""
-        if self.fault_now(value):
-            return self.fault_now(value)
-        if self.boot is not None and value > self.boot:
-            return f"it is above fs.nr_open, which is {self.boot} after the next boot ({self.source})"
-        return ""
+        later = self.boot is not None and value > self.boot
+        at_boot = f"it is above fs.nr_open, which is {self.boot} after the next boot ({self.source})" if later else ""
+        return self.fault_now(value) or at_boot
 
 
 def read_limits(files: Files) -> Mapping[str, str]:

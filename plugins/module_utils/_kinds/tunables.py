@@ -132,7 +132,7 @@ def of_sysctl(owner: str, line: SysctlLine) -> BootAssignment:
 
 
 def assigned(owner: str, lines: Iterable[SysctlLine], keys: Sequence[str]) -> Iterator[BootAssignment]:
-    """What lines write into these keys, in the order of the writes."""
+    """The values that lines write into these keys, in the order of the writes."""
     return (of_sysctl(owner, line) for line in sysctl_d.written(lines, keys))
 
 
@@ -151,7 +151,7 @@ class SysctlSources:
     reapplied: bool
 
     def writes(self, lines: Sequence[SysctlLine], keys: Sequence[str]) -> Iterator[BootAssignment]:
-        """What a boot writes into these keys, in order, with these lines of sysctl.d."""
+        """The values that a boot writes into these keys, in order, with these lines of sysctl.d."""
         yield from assigned(COMMAND_LINE, self.command_line, keys)
         yield from assigned(SYSCTL_D, lines, keys)
         yield from self.tuned
@@ -178,7 +178,7 @@ def read_sysctl_sources(files: Files, read: SysctlFiles, keys: Container[str]) -
 
 
 def read_sysctl_at_boot(files: Files, keys: Sequence[str]) -> Tuple[BootAssignment, ...]:
-    """What a boot writes into these keys, in order."""
+    """The values that a boot writes into these keys, in order."""
     sources = read_sysctl_sources(files, sysctl_d.read_files(files), keys)
     return tuple(one for one in sources.writes(sources.lines, keys) if one.tunable in keys)
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # The hierarchy itself, or in the first version that of the controller which has the CPUs.
 ROOTS = (ROOT, f"{ROOT}/cpuset")
 # What uses GPUs for the node and not for a job: by its unit, whose name only root gives, or by its command where that
-# is genuine. MPS serves the jobs of others, who have the GPU open themselves.
+# is genuine. MPS serves jobs of other processes, which have the GPU open themselves.
 UNITS = ("nvidia-*", "nv-*", "nvsm*", "dcgm*", "gpufleet-*")
 COMMANDS = frozenset(
     processes.comm(name)

@@ -54,7 +54,7 @@ def content_of(path: str, flags: int = 0) -> bytes:
         # A pipe in place of a file counts as empty, and the open does not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     except ValueError as error:
-        # With a NUL or a lone surrogate it is the name of no file, so there is none of that name.
+        # No file can have a NUL or a lone surrogate in its name.
         raise FileNotFoundError(errno.ENOENT, "no file can have this name", path) from error
     try:
         return _content(descriptor)

@@ -12,7 +12,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Collection, Dict, Iterator, Optional, Tuple
 
 from .._core.errors import CannotLook
-from .._core.exposure import exposed_way
 from .._core.regex import regex
 from .._core.value import frozen
 from .numbers import number_of
@@ -143,9 +142,11 @@ def is_of_root(files: Files, pid: str) -> bool:
 def runs_installed(files: Files, pid: str, name: str) -> bool:
     """Whether a process runs the machine's own program of this name, cut as ``comm`` cuts it.
 
-    Only root can have put that there. A daemon that runs as a user of its own is so told from a user's process with its
-    name, and with another program.
+    Only root can have put that there. This distinguishes a daemon that runs as a user of its own from a user's process
+    with its name, which runs another program.
     """
+    from .._core.exposure import exposed_way
+
     own = f"/proc/{pid}/exe"
     try:
         path = files.link(own)
@@ -166,7 +167,7 @@ def user_of(files: Files, pid: str) -> str:
 
 
 def unit_of(files: Files, pid: str) -> str:
-    """The unit of systemd's system manager that a process is in; empty where there is none."""
+    """The unit of systemd's system manager that a process is in; empty without one."""
     return parse_cgroup(text_of(files, pid, "cgroup"))[0]
 
 

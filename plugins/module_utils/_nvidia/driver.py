@@ -95,7 +95,7 @@ class Gpu:
     def fields(self, wanted: Sequence[Any]) -> Tuple[List[Optional[int]], str]:
         """The values of these fields (``NVML_FI_*``), each a number or a pair of it and its scope, such as a link.
 
-        None for what this GPU does not have; and why there is none of any.
+        None for each that this GPU does not have; and the reason where it has not a single one.
         """
         answer = self.read("nvmlDeviceGetFieldValues", list(wanted))
         if answer.value is None:

@@ -25,7 +25,7 @@ class Holder:
     """A process and the device files that it has open.
 
     ``unit`` is the unit of systemd that it belongs to and ``container`` the id of its container, as its control group
-    tells them; each is empty where there is none. ``is_genuine`` says whether root started it, or it runs
+    shows them; each may be empty. ``is_genuine`` says whether root started it, or it runs
     the machine's own program of that name: the command of another process may be any.
     """
 

@@ -123,7 +123,7 @@ def holders_of(
 ) -> Dict[str, Tuple[str, ...]]:
     """Who uses these functions, by address: processes, and the modules of the kernel that no process shows.
 
-    nvidia-persistenced lets go when it is told to, and counts only ``with_persistenced``.
+    nvidia-persistenced lets go when it is asked to, and counts only ``with_persistenced``.
     """
     from ..._kinds import workload
 

@@ -172,7 +172,7 @@ def _name(gpu: Gpu, profile: mig.NvmlProfile, attribute: str) -> str:
 
 
 def _resetless(gpu: Gpu) -> bool:
-    told = gpu.fields([RESETLESS_FIELD])[0][0]
-    if told is not None:
-        return bool(told)
+    resetless = gpu.fields([RESETLESS_FIELD])[0][0]
+    if resetless is not None:
+        return bool(resetless)
     return (gpu.read("nvmlDeviceGetArchitecture").value or 0) >= HOPPER

@@ -102,7 +102,7 @@ def _ask(host: Host, name: str, option: str) -> Optional[str]:
 
 
 def _parse(group: str, text: str) -> Optional[Shown]:
-    """What is shown of a group; None where a line is missing that every release prints."""
+    """The values shown for a group; None where a line is missing that every release prints."""
     if not text.startswith(HEADINGS[group]) or not text.endswith("\n"):
         return None
     if group == FEATURES:

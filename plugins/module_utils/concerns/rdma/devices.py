@@ -71,7 +71,7 @@ class Device:
 class Port:
     """One port of a device that is declared, or that was changed.
 
-    ``declared`` are its settings. ``values`` has those that it has, None for one that nobody set. ``lacking`` has the
+    ``declared`` are its settings. ``values`` has those that it has, None for one never set. ``lacking`` has the
     reasons why it does not have others, and ``unread`` those why others could not be read. ``modes`` are the RoCE modes
     that it has addresses for, ``netdev`` is its network interface, and ``managed`` whether the firmware sets the
     priorities of that.

@@ -38,7 +38,7 @@ EXEMPT = "exempt"
 
 @frozen
 class LimitsState(FilesState):
-    """What was seen of sessions, and of services, and what ``fs.nr_open`` lets them have."""
+    """The limits of sessions and of services as they were found, and what ``fs.nr_open`` lets them have."""
 
     services: ServicesState = field(default_factory=ServicesState)
     nr_open: NrOpen = NrOpen(None, None)

@@ -335,7 +335,7 @@ def _runtime_text(kind: str, program: str) -> str:
 
 
 def _runtime_parts(text: str) -> Tuple[str, str]:
-    """The type and the program that ``_runtime_text`` made this of, empty where there is none."""
+    """The type and the program that ``_runtime_text`` made this of; either may be empty."""
     if text.startswith("/"):
         return RUNC_TYPES[0], text
     if text.startswith('"'):
