@@ -214,6 +214,16 @@ def build(root: Path, files: Mapping[str, str], links: Optional[Mapping[str, str
     return FakeHost(root)
 
 
+def execute_init(root: Path, times: int) -> None:
+    """Let process 1 of a machine have been executed this often: at each time its stack begins somewhere else."""
+    (root / "run/init").mkdir(parents=True, exist_ok=True)
+    (root / "proc").mkdir(exist_ok=True)
+    if not (root / "proc/1").is_symlink():
+        (root / "proc/1").symlink_to("/run/init")
+    start = str(0x7FFC_0000_0000 + times)
+    (root / "run/init/stat").write_text(f"1 (systemd) S {' '.join(['0'] * 24)} {start} {' '.join(['0'] * 24)}\n")
+
+
 def snapshot(root: Path, leave_out: Sequence[str] = ("run",)) -> Dict[str, Tuple[str, ...]]:
     """Everything below ``root`` byte for byte: folders, links, files with their mode and content."""
     found: Dict[str, Tuple[str, ...]] = {}

@@ -11,11 +11,12 @@ and 1227 of nvidia-container-toolkit). Containers that got them by CDI or ``--de
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple
 
 from .._core import steps
 from .._core.change import RoomAction, RunCommand, Step
-from .._core.errors import NotInEffect, Refused
+from .._core.errors import CannotLook, NotInEffect, Refused
 from .._core.value import frozen
 from .systemd import (
     ETC,
@@ -26,15 +27,20 @@ from .systemd import (
     links,
     needs_reload,
     running,
+    show,
     sources,
 )
 
 if TYPE_CHECKING:
-    from .._core.protocols import Host
+    from .._core.protocols import Files, Host
 
 SECONDS = 90.0
+# systemctl returns when systemd leaves the bus, which it does just before it executes itself.
+REEXEC_SECONDS = 5.0
+POLL_SECONDS = 0.1
 # Each has 90 seconds to stop, by systemd's default, and some have more.
 SECONDS_OF_MANY = 300.0
+NOT_RESTARTED = "systemctl restart exited with 0, but the service was not restarted"
 
 
 @frozen
@@ -120,8 +126,21 @@ def start_at_boot(action: StartAtBoot, host: Host) -> None:
 
 
 def run_service(action: RunService, host: Host) -> None:
-    """Raises ``Refused`` with what systemd said."""
+    """Raises ``Refused`` with what systemd said, and where a unit that was restarted was not."""
+    before = invocation(host, action.unit) if action.verb == "restart" else ""
     _systemctl(host, (action.verb, action.unit), f"{action.verb} {action.unit}")
+    if before and invocation(host, action.unit) == before:
+        raise Refused(
+            f"{action.verb} {{}}", object=action.unit, cause=NOT_RESTARTED, hint=f"see journalctl -u {action.unit}"
+        )
+
+
+def invocation(host: Host, unit: str) -> str:
+    """The ID of this run of a unit, another one after each start; empty where systemd tells none."""
+    try:
+        return "".join(value for block in show(host, ("InvocationID",), (unit,)) for value in block["InvocationID"])
+    except (CannotLook, KeyError):
+        return ""
 
 
 def change_unit_files(action: ChangeUnitFiles, host: Host) -> None:
@@ -251,11 +270,38 @@ def reload_where_harmless(host: Host) -> None:
 
 
 def reexecute(host: Host) -> None:
-    """Start systemd anew with all that it knows, which no service notices; what must wait as for a reload does."""
-    if running(host.files) and not containers_that_lose_gpus(host):
-        steps.run(RunCommand(("systemctl", "daemon-reexec"), "re-execute systemd", SECONDS), host)
-        host.files.remove(MARKER)
-        host.files.remove(REEXEC_MARKER)
+    """Let systemd execute itself with all that it knows, which no service notices; this waits as a reload does.
+
+    Raises ``NotInEffect`` where systemctl succeeds and systemd runs on as it was.
+    """
+    if not running(host.files) or containers_that_lose_gpus(host):
+        return
+    before = _stack_of_init(host.files)
+    steps.run(RunCommand(("systemctl", "daemon-reexec"), "re-execute systemd", SECONDS), host)
+    deadline = time.monotonic() + REEXEC_SECONDS
+    while before and _stack_of_init(host.files) == before:
+        if time.monotonic() > deadline:
+            raise NotInEffect(
+                "re-execute {}",
+                object="systemd",
+                cause="systemctl daemon-reexec exited with 0, but systemd was not re-executed",
+                hint="see journalctl --unit=init.scope for the reason, then run again",
+            )
+        time.sleep(POLL_SECONDS)
+    host.files.remove(MARKER)
+    host.files.remove(REEXEC_MARKER)
+
+
+def _stack_of_init(files: Files) -> str:
+    """The start address of the stack of process 1, which the kernel chooses at random at each execve(2).
+
+    Empty where it does not choose, or does not tell: the 28th field of proc_pid_stat(5) is 0 without the right to trace
+    the process.
+    """
+    if (files.read_optional("/proc/sys/kernel/randomize_va_space") or "0").strip() == "0":
+        return ""
+    fields = (files.read_optional("/proc/1/stat") or "").rpartition(")")[2].split()
+    return fields[25] if len(fields) > 25 and fields[25] != "0" else ""
 
 
 def _systemctl(host: Host, arguments: Tuple[str, ...], goal: str) -> None:

@@ -41,6 +41,7 @@ def change(action: ChangeKubelet, host: Host) -> None:
         if action.away:
             # One that exits at each start is started by systemd all the time, and would write them again.
             systemd_apply.run_service(systemd_apply.RunService("stop", action.unit), host)
+            _refuse_running(action, host)
         for path in action.away:
             host.files.remove(path)
         for path in action.writes:
@@ -62,6 +63,16 @@ def change(action: ChangeKubelet, host: Host) -> None:
         cause=f"{cause}{f'; its log: {said}' if said else ''}; {_back(action, host)}",
         hint=f"see journalctl -u {action.unit}",
     )
+
+
+def _refuse_running(action: ChangeKubelet, host: Host) -> None:
+    if is_healthy(host, action.healthz):
+        raise Refused(
+            "stop {}",
+            object=action.unit,
+            cause="systemctl stop exited with 0, but the kubelet still responds",
+            hint=f"see journalctl -u {action.unit}",
+        )
 
 
 def _back(action: ChangeKubelet, host: Host) -> str:
@@ -95,7 +106,10 @@ def _write(host: Host, path: str, text: Optional[str]) -> None:
 
 def _start(action: ChangeKubelet, host: Host, verb: str) -> str:
     """What went wrong, empty where it is healthy."""
+    before = systemd_apply.invocation(host, action.unit) if verb == "restart" else ""
     cause = systemd_apply.attempt_start(host, verb, action.unit, seconds=STOP_SECONDS + action.seconds)
+    if not cause and before and systemd_apply.invocation(host, action.unit) == before:
+        cause = systemd_apply.NOT_RESTARTED
     deadline = time.monotonic() + action.seconds
     while not cause:
         if is_healthy(host, action.healthz):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Dict, Sequence
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
+from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, execute_init
 
 OURS = "99-gpufleet-job_environment.conf"
 LIB = "/usr/lib/systemd/system"
@@ -22,6 +22,7 @@ PROLOG = "/etc/slurm/gpufleet-task_prolog.sh"
 CDI = "/etc/cdi/gpufleet-job_environment.json"
 FILES = {
     "/run/systemd/system/.keep": "",
+    "/proc/sys/kernel/randomize_va_space": "2\n",
     f"{LIB}/slurmd.service": "[Service]\nEnvironment=SLURMD_OPTIONS=-D\n",
     f"{LIB}/containerd.service": "[Service]\nExecStart=/bin/containerd\n",
     # What dpkg or rpm would have made, so that it stays when our drop-in goes.
@@ -45,6 +46,7 @@ class Systemd:
         self.pids: Dict[str, int] = {}
         self.read: Dict[str, str] = {}
         self.calls: Dict[str, int] = {"daemon-reload": 0, "daemon-reexec": 0, "show": 0}
+        self._executed = 0
         self._take_up("daemon-reexec")
         host.commands.programs["systemctl"] = self
 
@@ -58,6 +60,9 @@ class Systemd:
         return Completed(0, "\n".join(self._shown(unit, properties) for unit in units or [""]), "")
 
     def _take_up(self, verb: str) -> None:
+        if verb == "daemon-reexec":
+            self._executed += 1
+            execute_init(self._root, self._executed)
         folders = [f"etc/systemd/system/{unit}.service.d" for unit in ("slurmd", "containerd")]
         folders += ["etc/systemd/system.conf.d"] if verb == "daemon-reexec" else []
         for folder in folders:
