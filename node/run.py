@@ -30,7 +30,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed, Files, Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import frozen
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulist, systemd
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import PROGRAM
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ON_PATH, PROGRAM
 from ansible_collections.gpufleet.node.plugins.module_utils._machine import processes
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices import files as slice_files
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices import visible
@@ -196,8 +196,11 @@ def ask_to_place(host: Host, names: Sequence[str]) -> None:
     program = host.commands.find(PKEXEC)
     if program is None:
         raise NotPermitted(goal, object=slices, cause=f"{PKEXEC} is missing", hint="install polkit")
+    # /var may be where no file may be executed, and below a link the rule would be asked for another name.
+    has_command = host.files.exists(ON_PATH) and host.files.resolve(ON_PATH) == ON_PATH
+    ours = ON_PATH if has_command else PROGRAM
     # pkexec refuses the variables of some users, such as a shell that /etc/shells lacks, and none of them is needed.
-    argv = ("env", "--ignore-environment", program, "--disable-internal-agent", PROGRAM, PLACE, *names)
+    argv = ("env", "--ignore-environment", program, "--disable-internal-agent", ours, PLACE, *names)
     completed = host.commands.run(argv, timeout=2 * LOCK_SECONDS + MOVE_SECONDS + START_SECONDS)
     if completed.status != 0:
         raise NotPermitted(goal, object=slices, **_why(completed))
@@ -211,7 +214,7 @@ def _why(completed: Completed) -> Dict[str, str]:
         words = said[0].rpartition(": ")[2] if said else f"exit status {completed.status}"
         return {"cause": f"polkit refuses it ({words.rstrip('.')})", "hint": f"check that the role {NAME} is in sync"}
     if not said:
-        return {"cause": f"{PROGRAM} {PLACE} ended with exit status {completed.status}", "hint": ""}
+        return {"cause": f"gpufleet {PLACE} ended with exit status {completed.status}", "hint": ""}
     # It has told for itself what it cannot do.
     return {"cause": said[-1].partition(": ")[2].rstrip(".") or said[-1], "hint": ""}
 

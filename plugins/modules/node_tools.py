@@ -13,7 +13,8 @@ author:
   - gpufleet contributors (@gpufleet)
 description:
   - Installs the command C(gpufleet), a single file of Python that needs no Ansible, as
-    C(/usr/local/lib/gpufleet/gpufleet.pyz) and C(/usr/local/sbin/gpufleet). C(gpufleet status) compares what is
+    C(/var/lib/gpufleet/program/gpufleet.pyz), and C(/usr/local/sbin/gpufleet), which starts it. Where C(/usr/local) is
+    read-only, it is started as C(/bin/sh /var/lib/gpufleet/program/gpufleet). C(gpufleet status) compares what is
     declared, in effect and due at the next boot, like an audit, for whoever is logged in.
   - Installs and enables C(gpufleet-boot.service), which applies at boot what no mechanism of the operating system
     carries across a reboot, such as clocks and power limits of GPUs. It starts after the driver and before the services
@@ -122,9 +123,11 @@ changes:
     object:
       description: The file or the unit.
       type: str
-      sample: /usr/local/lib/gpufleet/gpufleet.pyz
+      sample: /var/lib/gpufleet/program/gpufleet.pyz
     setting:
-      description: C(archive), C(command), C(unit), C(enabled) or C(declaration).
+      description:
+        - C(archive), C(bytecode), C(launcher), C(command), C(unit), C(enabled), C(mode and owner) or
+          C(declaration).
       type: str
       sample: archive
     before:

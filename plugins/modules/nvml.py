@@ -14,7 +14,7 @@ author:
 description:
   - Provides nvidia-ml-py to the GPU modules of this collection and to the boot service. It is one Python file,
     C(pynvml.py), through which they query the NVIDIA driver.
-  - The controller's file is copied to C(/usr/local/lib/gpufleet/python/), which only this collection searches, and
+  - The controller's file is copied to C(/var/lib/gpufleet/python/), which only this collection searches, and
     searches first. So a node needs neither internet nor pip, and what others installed stays as it is.
   - Files are compared by their SHA-256 sum. The file is sent only if the node has a different one, and is compiled
     there once. A file that others than root may change, or that is a link, is replaced.
@@ -243,7 +243,7 @@ effective:
     path:
       description: Where it is.
       type: str
-      sample: /usr/local/lib/gpufleet/python/pynvml.py
+      sample: /var/lib/gpufleet/python/pynvml.py
     sha256:
       description: Its sum.
       type: str

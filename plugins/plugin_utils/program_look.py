@@ -28,15 +28,17 @@ NO_PROGRAM, LINKED = 93, 94
 LONGEST = 200
 
 # What stat(1) may say of the folders from / down, of those that are ours, and of the two files: of root, and writable
-# by nobody else. On the way to ours a group may write: Debian's /usr/local/lib belongs to that of its staff.
-SHARED_FOLDER, OUR_FOLDER, PROGRAM, FILE = "0d???????-?", "0d????-??-?", "0-??x?-??-?", "0-????-??-?"
+# by nobody else. On the way to ours a group of the administrator may write.
+SHARED_FOLDER, OUR_FOLDER, FILE = "0d???????-?", "0d????-??-?", "0-????-??-?"
 
 # One line, which any login shell hands on. The standard input is read to its end in any case, for who sends it fails
-# where nobody reads. What `cd -P` finds must be the folder itself, for only of its own way the owners are asked.
+# where nobody reads. What `cd -P` finds must be the folder itself, for only of its own way the owners are asked. The
+# first line of the entry says what it is started with, as the kernel would read it where files may be executed.
 COMMAND = (
     'd={folder}; s={no_program}; if cd -P "$d" 2>/dev/null; then if [ "$PWD" = "$d" ]; then '
     "set -- $(stat -c %u%A {places} 2>/dev/null); cd /; "
-    'case "$*" in {pattern}) timeout -k {kill} {seconds} "$d/{look}"; s=$?;; esac; else s={linked}; fi; fi; '
+    'case "$*" in {pattern}) read -r i <"$d/{look}"; timeout -k {kill} {seconds} ${{i#??}} "$d/{look}"; s=$?;; esac; '
+    "else s={linked}; fi; fi; "
     '[ "$s" = {answered} ] || cat >/dev/null; exit "$s"'
 )
 
@@ -46,7 +48,7 @@ WHY_NOT = {
     OTHER_PYTHON: "the program was compiled for another Python than the one this task uses",
     DAMAGED: "the program on the node is damaged",
     124: f"the program did not respond within {SECONDS} s",
-    126: "the program may not be executed: look for noexec on /usr/local, SELinux and fapolicyd",
+    126: "the Python in the first line of the program may not be executed: look for SELinux and fapolicyd",
     127: "the Python in the first line of the program, or timeout(1), is missing",
     137: f"the program was killed, for want of memory or because it did not respond within {SECONDS} s",
 }
@@ -58,19 +60,20 @@ def command_line(digest: str) -> str:
     """What a POSIX shell on the node runs for a look by the program of the archive with this SHA-256 sum."""
     folder = folder_of(digest)
     compiled = os.path.dirname(folder)
-    ours = os.path.dirname(compiled)
+    program = os.path.dirname(compiled)
+    ours = os.path.dirname(program)
     shared: List[str] = []
     place = ours
     while place != "/":
         place = os.path.dirname(place)
         shared.insert(0, place)
-    mine = [ours, compiled, folder]
+    mine = [ours, program, compiled, folder]
     return COMMAND.format(
         folder=folder,
         no_program=NO_PROGRAM,
         linked=LINKED,
         places=" ".join([*shared, *mine, LOOK, BYTECODE]),
-        pattern='" "'.join([*[SHARED_FOLDER] * len(shared), *[OUR_FOLDER] * len(mine), PROGRAM, FILE]),
+        pattern='" "'.join([*[SHARED_FOLDER] * len(shared), *[OUR_FOLDER] * len(mine), FILE, FILE]),
         kill=KILL_SECONDS,
         seconds=SECONDS,
         look=LOOK,

@@ -28,7 +28,7 @@ COUNTING_FOLDER = "/var/tmp/gpufleet-bench"
 END_SECONDS = 10.0
 
 # What starts the program is the only source that Python compiles for it: a line as those of compiled.log.
-COUNT_ENTRY = "cd /usr/local/lib/gpufleet/compiled && for entry in */look; do echo $(wc -l < $entry) $entry; done"
+COUNT_ENTRY = "cd /var/lib/gpufleet/program/compiled && for entry in */look; do echo $(wc -l < $entry) $entry; done"
 
 # A line a call is the whole count.
 _COUNTING_PROGRAM = """#!/bin/sh

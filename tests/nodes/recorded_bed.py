@@ -28,7 +28,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 PLACE = Path(__file__).resolve().parent
 UTILS = "ansible_collections.gpufleet.node.plugins.module_utils"
-BINDING_FOLDER = "usr/local/lib/gpufleet/python"
+BINDING_FOLDER = "var/lib/gpufleet/python"
 
 START = """import sys
 

@@ -30,7 +30,7 @@ echo "$@" >> "$GPUFLEET_SSH_LOG"
 exec ssh "$@"
 """
 # What is in a remote execution that starts the program on the node for a look.
-COMPILED = "/usr/local/lib/gpufleet/compiled/"
+COMPILED = "/var/lib/gpufleet/program/compiled/"
 # Lines of Ansible that say that nothing happened, or what is going to.
 QUIET = re.compile(r"(ok|skipping|included|PLAY|TASK|RUNNING HANDLER)\b.*|\s*")
 TASK = re.compile(r"(?:TASK|RUNNING HANDLER) \[(?:[\w.]+\.)?(.*)\] \**")

@@ -84,7 +84,7 @@ def listed() -> Dict[str, List[str]]:
 
 
 def placed() -> Dict[str, List[str]]:
-    sys.path.insert(0, "/usr/local/lib/gpufleet/python")
+    sys.path.insert(0, "/var/lib/gpufleet/python")
     try:
         import pynvml
     except ImportError:

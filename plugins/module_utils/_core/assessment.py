@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Any, Dict, Tuple
+from typing import TYPE_CHECKING, Any, Tuple
 
 from . import baseline, declared, targets
 from .arguments import refuse_booleans_as_numbers
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .protocols import Files, Host
 
 KERNEL_FILES = ("/sys/", "/proc/")
-KEEP_STATE = "make it writable: the record of what was there before the first change is kept there"
+KEEP_STATE = "make it writable: the original values and the program gpufleet are kept there"
 
 
 def assess(concern: AnyConcern, params: Params, host: Host, declaration: Any = None) -> Tuple[Any, Plan]:
@@ -86,24 +86,18 @@ def _refuse_read_only(concern: str, params: Params, plan: Plan, files: Files) ->
     for step, path in probes:
         if path.startswith(KERNEL_FILES):
             _refuse_kernel_file(step, path, files)
-    paths: Dict[str, str] = {}
-    for path in (
-        *(path for _step, path in probes),
-        *(path for step in plan.steps for path in targets.targets_of(step)),
-    ):
-        if not path.startswith(KERNEL_FILES):
-            paths.setdefault(os.path.dirname(files.resolve(path)), path)
+    paths = [path for _step, path in probes]
+    paths += [path for step in plan.steps for path in targets.targets_of(step)]
     record = baseline.path_of(concern)
     if (
         baseline.is_to_be_saved(files, concern, plan.settings, plan.steps)
         if params["state"] == "present"
         else files.exists(record)
     ):
-        paths.setdefault(baseline.FOLDER, record)
-    for folder, path in paths.items():
-        while folder != "/" and not files.exists(folder):
-            folder = os.path.dirname(folder)
-        if not files.writable(f"{folder}/."):
+        paths.append(record)
+    for path in paths:
+        folder = "" if path.startswith(KERNEL_FILES) else targets.read_only_folder(files, path)
+        if folder:
             is_kept = path.startswith(f"{baseline.STATE_FOLDER}/")
             or_not = ", or set permanent: false" if params["permanent"] else ""
             raise NotPermitted(

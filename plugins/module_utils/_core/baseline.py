@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, AbstractSet, Any, Dict, FrozenSet, Iterable, L
 
 from .change import ReplaceFile, RoomAction, Step
 from .errors import CannotLook
+from .exposure import BINDING_FOLDER, PROGRAM_FOLDER
 from .protocols import TEMPORARY, temporary_of
 from .record import read_record
 from .setting import Scalar, Setting
@@ -27,7 +28,14 @@ if TYPE_CHECKING:
 FOLDER = "/var/lib/gpufleet/baseline"
 # Shared by the concerns: whoever is restored last removes them.
 STATE_FOLDER = "/var/lib/gpufleet"
-OUR_FOLDERS = ("/etc/gpufleet/declared.d", "/etc/gpufleet", FOLDER, STATE_FOLDER)
+OUR_FOLDERS = (
+    "/etc/gpufleet/declared.d",
+    "/etc/gpufleet",
+    FOLDER,
+    PROGRAM_FOLDER,
+    BINDING_FOLDER,
+    STATE_FOLDER,
+)
 SCHEMA = 1
 GOAL = "read the original values in {}"
 HINT = "restore it from a backup, or remove it to give up restoring"

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .protocols import Files
 
-OURS = ("/etc/gpufleet", "/usr/local/lib/gpufleet", "/var/lib/gpufleet")
+OURS = ("/etc/gpufleet", "/var/lib/gpufleet")
+# What root runs of it: the program, and a binding of NVML that is not the distribution's.
+PROGRAM_FOLDER = "/var/lib/gpufleet/program"
+BINDING_FOLDER = "/var/lib/gpufleet/python"
 RUN = "root would run it"
 BELIEVED = "root would act on it"
 
@@ -21,9 +24,8 @@ BELIEVED = "root would act on it"
 def exposed(files: Files, path: str, *, matter: str = RUN) -> str:
     """Why others than root may change a file or a folder on the way to it; empty where nobody may.
 
-    ``matter`` ends the sentence: why that matters. On the way to what is ours a group may: Debian's
-    ``/usr/local/lib`` belongs to that of its staff. In a folder with the sticky bit, others cannot replace what is not
-    theirs.
+    ``matter`` ends the sentence: why that matters. On the way to what is ours a group may: Debian's ``/usr/local``
+    belongs to that of its staff. In a folder with the sticky bit, others cannot replace what is not theirs.
     """
     link = link_of_ours(files, path)
     if link:

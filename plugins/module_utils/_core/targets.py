@@ -66,6 +66,17 @@ def fault_of(files: Files, path: str, *, removes: bool = False) -> Tuple[str, st
     return cause, "replace it with a regular file, or remove it"
 
 
+def read_only_folder(files: Files, path: str) -> str:
+    """The folder that keeps even root from writing or removing a file, as access(2) says; empty where none does.
+
+    It is on a read-only file system, or immutable. Where folders are missing, it is the one to make them in.
+    """
+    folder = os.path.dirname(files.resolve(path))
+    while folder != "/" and not files.exists(folder):
+        folder = os.path.dirname(folder)
+    return "" if files.writable(f"{folder}/.") else folder
+
+
 def refuse_links(plan: Plan, files: Files, *, permanent: bool) -> None:
     """Raise ``OwnedByAnother`` before the first step, and in a look, for the first file that must not be touched.
 

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The program on the node, compiled: where it is, who may believe it, and what is wrong with it.
+"""The program on the node: where it is, and of what is compiled who may believe it, and what is wrong with it.
 
-Two files in a folder that is named after the SHA-256 sum of the archive: the modules as bytecode, and an entry that the
-controller runs for a look. The entry says what the bytecode and the archive were when it was made.
+What is compiled are two files in a folder that is named after the SHA-256 sum of the archive: the modules as bytecode,
+and an entry that the controller runs for a look. The entry says what the bytecode and the archive were when it was
+made.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 from marshal import loads
 from typing import TYPE_CHECKING, Iterable, Optional, Tuple
 
-from .._core.exposure import exposed, exposed_way
+from .._core.exposure import PROGRAM_FOLDER, exposed, exposed_way
 from .._core.regex import regex
 from .._core.value import frozen
 from .._machine.bytecode import Finder
@@ -27,9 +28,15 @@ if TYPE_CHECKING:
     from .._core.protocols import Files
     from .._machine.files import LocalFiles
 
-PROGRAM = "/usr/local/sbin/gpufleet"
-ARCHIVE = "/usr/local/lib/gpufleet/gpufleet.pyz"
-COMPILED = "/usr/local/lib/gpufleet/compiled"
+# Not below /usr/local, which is read-only on some systems and a link into /var on others. In /var a file may not be
+# executable (noexec, SELinux), so it is an interpreter that is started, with the file as its argument.
+PROGRAM = f"{PROGRAM_FOLDER}/gpufleet"
+ARCHIVE = f"{PROGRAM_FOLDER}/gpufleet.pyz"
+COMPILED = f"{PROGRAM_FOLDER}/compiled"
+# What a unit starts.
+START = f"/bin/sh {PROGRAM}"
+# What people start, where that can be written.
+ON_PATH = "/usr/local/sbin/gpufleet"
 LOOK, BYTECODE = "look", "bytecode"
 # What the entry ends with where it cannot look. Apart from those of Python, a shell, timeout(1) and ssh.
 OTHER_PYTHON, DAMAGED = 91, 92
@@ -66,8 +73,6 @@ main()
 """
 PACKAGE = "ansible_collections.gpufleet.node"
 RECORDED = regex(r'#!(.+) -IBS\n(?:.*\n)*?PYTHON = "(.+)"\nBYTECODE = "(.+)"\nARCHIVE = "(.+)"\nPATH = (\["/.+"\])\n')
-# Linux cuts a longer first line off, and splits it at the first blank.
-LONGEST_INTERPRETER = 120
 
 
 @frozen
@@ -105,8 +110,8 @@ def entry_text(entry: Entry, digest: str) -> str:
 
 
 def may_be_named(interpreter: str) -> bool:
-    """Whether the first line of a script can name this interpreter."""
-    return interpreter.startswith("/") and len(interpreter) <= LONGEST_INTERPRETER and not interpreter.split()[1:]
+    """Whether the first line of an entry can name this interpreter: a shell splits it at blanks."""
+    return interpreter.startswith("/") and not interpreter.split()[1:]
 
 
 def python_path() -> Tuple[str, ...]:

@@ -45,7 +45,7 @@ def compile_program(files: Files) -> None:
     if may_have_entry(files):
         python = sys.implementation.cache_tag
         entry = Entry(sys.executable, python, checksum_of(bytecode), checksum_of(content), python_path())
-        files.replace(f"{folder_of(digest)}/{LOOK}", entry_text(entry, digest), 0o755)
+        files.replace(f"{folder_of(digest)}/{LOOK}", entry_text(entry, digest))
     else:
         # One that another interpreter left is not about this bytecode.
         files.remove(f"{folder_of(digest)}/{LOOK}")

@@ -14,6 +14,7 @@ import sys
 from typing import Any, Generic, List, Optional, Sequence, Tuple, Type, TypeVar
 
 from .._core.errors import CannotLook, GpuFleetError, NotPermitted, Refused
+from .._core.exposure import BINDING_FOLDER
 from .._core.value import frozen
 from .errors import GOAL, LOST, LOST_HINT, DriverMismatch, NoBinding, NoDriver
 
@@ -21,9 +22,6 @@ LIBRARY = "libnvidia-ml.so.1"
 
 
 T = TypeVar("T")
-
-# Where the concern nvml puts a binding that is not the distribution's.
-BINDING_FOLDER = "/usr/local/lib/gpufleet/python"
 
 # nvmlReturn_t
 NOT_SUPPORTED = 3

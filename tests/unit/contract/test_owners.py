@@ -55,10 +55,10 @@ def modes(node: Node) -> Any:
 
 
 def test_what_is_not_there_yet_is_open_to_nobody(tmp_path: Path) -> None:
-    (tmp_path / "usr").mkdir()
+    (tmp_path / "var").mkdir()
     assert owners.unsafe(RecordedHost(str(tmp_path)).files) == ""
-    (tmp_path / "usr").chmod(0o777)
-    assert owners.unsafe(RecordedHost(str(tmp_path)).files).startswith("/usr is world-writable,")
+    (tmp_path / "var").chmod(0o777)
+    assert owners.unsafe(RecordedHost(str(tmp_path)).files).startswith("/var is world-writable,")
 
 
 @pytest.mark.once
@@ -94,7 +94,7 @@ def test_programs_that_we_run_do_not_get_the_umask_of_our_caller(tmp_path: Path,
     [
         ("/etc/gpufleet", 0o777, "0755 0:0"),
         ("/etc/gpufleet/declared.d", 0o700, "0755 0:0"),
-        ("/usr/local/lib/gpufleet", 0o700, "0755 0:0"),
+        ("/var/lib/gpufleet/program", 0o700, "0755 0:0"),
         ("/var/lib/gpufleet", 0o1777, "0755 0:0"),
         (f"{DECLARED}/node_tools.json", 0o666, "0644 0:0"),
         (ARCHIVE, 0o600, "0644 0:0"),
@@ -109,7 +109,7 @@ def test_a_wrong_mode_is_named_with_what_was_found_and_is_mended(
     node.present()
     real = node.host.files.locate(path)
     os.chmod(real, mode)
-    if path.startswith("/var/lib"):
+    if path == "/var/lib/gpufleet" or path.startswith("/var/lib/gpufleet/baseline"):
         with pytest.raises(CannotLook, match="is world-writable"):
             baseline.load(node.host.files, "node_tools")
     outcome = node.present()
@@ -126,8 +126,8 @@ def test_a_wrong_mode_is_named_with_what_was_found_and_is_mended(
         ("", 0o775),
         ("/*", 0o700),
         ("/*", 0o775),
-        ("/*/look", 0o644),
-        ("/*/look", 0o775),
+        ("/*/look", 0o600),
+        ("/*/look", 0o755),
         ("/*/look", 0o777),
         ("/*/look", 0o4755),
         ("/*/bytecode", 0o600),
@@ -229,8 +229,8 @@ def test_what_a_group_may_write_is_refused_unless_it_is_that_of_root(nodes: Node
     assert f"/etc/gpufleet is writable by the group {NOBODY}, and root would act on it" in str(error)
     node.present()
     assert load(node.host.files, REGISTRY).broken == {}
-    # Debian's own way to /usr/local/lib belongs to a group of its own.
-    above = node.host.files.locate("/usr/local/lib")
+    # The way to ours may belong to a group of the administrator.
+    above = node.host.files.locate("/var/lib")
     os.chmod(above, 0o2775)
     os.chown(above, 0, 50)
     assert node.present().changes == ()
@@ -238,11 +238,11 @@ def test_what_a_group_may_write_is_refused_unless_it_is_that_of_root(nodes: Node
 
 def test_a_way_to_our_folders_that_everybody_may_write_is_refused_before_any_change(nodes: Nodes) -> None:
     node = nodes("node_tools")
-    os.chmod(node.host.files.locate("/usr/local/lib"), 0o777)
+    os.chmod(node.host.files.locate("/var/lib"), 0o777)
     untouched = node.found()
     failure = failure_of(node.present)
     assert isinstance(failure, OwnedByAnother)
-    assert "/usr/local/lib is world-writable, and others could replace what is below it" in str(failure)
+    assert "/var/lib is world-writable, and others could replace what is below it" in str(failure)
     assert node.differs_from(untouched) == []
 
 

@@ -27,7 +27,6 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import BOOT, EFFECTIVE, Setting
 from ansible_collections.gpufleet.node.plugins.module_utils._core.steps import perform
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import UNIT
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import PROGRAM
 
 
 def verify(folder: Path, units: Mapping[str, str], checked: str = UNIT) -> List[str]:
@@ -37,7 +36,7 @@ def verify(folder: Path, units: Mapping[str, str], checked: str = UNIT) -> List[
     for target in ("multi-user.target", "sockets.target"):
         (folder / f"{target}.wants").mkdir(exist_ok=True)
     for name, text in units.items():
-        (folder / name).write_text(text.replace(PROGRAM, "/bin/true"))
+        (folder / name).write_text(text)
         target = "sockets.target" if name.endswith(".socket") else "multi-user.target"
         (folder / f"{target}.wants" / name).symlink_to(folder / name)
     environment = {**os.environ, "SYSTEMD_UNIT_PATH": f"{folder}:", "LC_ALL": "C"}

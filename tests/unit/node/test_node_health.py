@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.gpufleet.node.node import command
 from ansible_collections.gpufleet.node.node.health import HEALTHY_EXIT, LONGEST_LINE, SICK_EXIT, UNKNOWN_EXIT, one_line
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import PROGRAM
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ON_PATH
 from ansible_collections.gpufleet.node.plugins.module_utils._node.facts import port_record
 from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import Trees, gpu_host, quiet_host
 
@@ -167,7 +167,7 @@ def test_node_problem_detector_would_take_its_example() -> None:
         assert rule["type"] in ("temporary", "permanent")
         assert seconds(rule["timeout"]) <= seconds(plugin["timeout"])
         assert rule["type"] != "permanent" or rule["condition"] in [one["type"] for one in document["conditions"]]
-        assert rule["path"] == PROGRAM
+        assert rule["path"] == ON_PATH
         # CamelCase, as Kubernetes has the reasons of conditions.
         assert re.fullmatch(r"[A-Z][A-Za-z]+", rule["reason"])
 
@@ -205,7 +205,7 @@ def test_the_health_check_of_slurm_drains_a_sick_node_once_and_nothing_else(
         f'#!/bin/sh\nif [ "$1" = update ]; then echo "$@" >> {orders}; else echo "{SHOWN.format(state=state)}"; fi\n'
     )
     script = (EXAMPLES / "slurm-health-check").read_text(encoding="utf-8")
-    changed = script.replace(PROGRAM, str(tmp_path / "gpufleet")).replace("PATH=/usr", f"PATH={tmp_path}:/usr", 1)
+    changed = script.replace(ON_PATH, str(tmp_path / "gpufleet")).replace("PATH=/usr", f"PATH={tmp_path}:/usr", 1)
     assert changed.count(str(tmp_path)) == 2
     (tmp_path / "check").write_text(changed)
     for name in ("gpufleet", "scontrol", "check"):

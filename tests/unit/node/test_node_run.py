@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.node.node import run as launcher
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import LOCK
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, NotPermitted
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ON_PATH, PROGRAM
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia import mig
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver
 from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_slices.slices_machine import (
@@ -213,6 +214,17 @@ def test_without_slices_the_scheduler_or_the_role_is_named(gpu_machine: MakeMach
 # Who may
 
 
+def test_polkit_is_asked_for_the_command_where_it_is_and_not_below_a_link(bed: Bed) -> None:
+    bed.user(1000, member=True)
+    bed.made.host.files.replace(ON_PATH, "")
+    bed("--gpu", "0")
+    assert ON_PATH in bed.made.host.commands.calls[-1]
+    (bed.made.root / "usr/local").rename(bed.made.root / "var/usrlocal")
+    (bed.made.root / "usr/local").symlink_to("/var/usrlocal")
+    bed("--gpu", "0")
+    assert PROGRAM in bed.made.host.commands.calls[-1]
+
+
 # What pkexec 126 says, and our program behind it.
 NOT_AUTHORIZED = (
     "Error executing command as another user: Not authorized\n\nThis incident has been reported.\n"  # pkexec.c
@@ -229,7 +241,7 @@ LOCKED = "Cannot start a command in gpu-0.slice: another run is changing this no
         ),
         (Completed(127, "", ""), "polkit refuses it (exit status 127). Check that the role gpu_slices is in sync."),
         (Completed(64, "", LOCKED), LOCKED.partition(": ")[2].strip()),
-        (Completed(124, "", ""), "/usr/local/sbin/gpufleet place ended with exit status 124."),
+        (Completed(124, "", ""), "gpufleet place ended with exit status 124."),
     ],
 )
 def test_a_member_of_the_group_asks_polkit_and_a_refusal_is_told(
@@ -238,7 +250,7 @@ def test_a_member_of_the_group_asks_polkit_and_a_refusal_is_told(
     bed.user(1000, member=True)
     bed("--gpu", "0")
     pkexec = (bed.made.host.commands.find("pkexec"), "--disable-internal-agent")
-    asked = ("env", "--ignore-environment", *pkexec, "/usr/local/sbin/gpufleet", "place", "gpu-0.slice")
+    asked = ("env", "--ignore-environment", *pkexec, PROGRAM, "place", "gpu-0.slice")
     assert bed.made.host.commands.calls[-1] == asked
     bed.made.host.commands.programs["env"] = lambda _argv: completed
     assert command.main(["run", "--gpu", "0", "--", "true"]) == 64

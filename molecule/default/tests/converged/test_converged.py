@@ -44,8 +44,8 @@ def test_nothing_in_effect_was_planned_but_our_own_program(host: Any) -> None:
     now = {change["object"] for changes in done.values() for change in changes if change["scope"] == "effective"}
     # What pam_limits reads counts for the next session.
     assert now == {
-        "/usr/local/lib/gpufleet/gpufleet.pyz",
-        "/usr/local/lib/gpufleet/compiled",
+        "/var/lib/gpufleet/program/gpufleet.pyz",
+        "/var/lib/gpufleet/program/compiled",
         "/usr/local/sbin/gpufleet",
         "*",
         "root",
@@ -160,7 +160,7 @@ def test_a_quiet_timer_does_not_run_and_nothing_starts_it(host: Any) -> None:
 # Asks systemd by D-Bus as a look does, and systemctl; of all units, each in a way of its own.
 BOTH_WAYS = """
 import subprocess, sys
-sys.path.insert(0, "/usr/local/lib/gpufleet/gpufleet.pyz")
+sys.path.insert(0, "/var/lib/gpufleet/program/gpufleet.pyz")
 from ansible_collections.gpufleet.node.node.standard_host import StandardHost
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
 host = StandardHost()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..._linux.program import PROGRAM
+from ..._linux.program import ON_PATH, PROGRAM
 from .spec import NAME
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ polkit.addRule(function (action, subject) {{
 {line}{group}
     if (action.id == "org.freedesktop.policykit.exec" &&
         action.lookup("user") == "root" &&
-        action.lookup("program") == "{program}" &&
-        action.lookup("command_line").indexOf("{program} {place} ") == 0 &&
+        ["{program}", "{on_path}"].indexOf(action.lookup("program")) >= 0 &&
+        action.lookup("command_line").indexOf(action.lookup("program") + " {place} ") == 0 &&
         subject.isInGroup("{group}")) {{
         return polkit.Result.YES;
     }}
@@ -42,7 +42,7 @@ polkit.addRule(function (action, subject) {{
 
 
 def rule_text(group: str) -> str:
-    return RULE_TEXT.format(name=NAME, line=LINE, group=group, program=PROGRAM, place=PLACE)
+    return RULE_TEXT.format(name=NAME, line=LINE, group=group, program=PROGRAM, on_path=ON_PATH, place=PLACE)
 
 
 def group_of(text: str) -> str:

@@ -36,7 +36,6 @@ def perform(step: Step, host: Host) -> None:
     elif isinstance(action, RemoveArchive):
         program_apply.remove_compiled(host.files)
         host.files.remove(ARCHIVE)
-        host.files.remove_folder(os.path.dirname(ARCHIVE))
     elif isinstance(action, EnableUnit):
         (systemd_apply.reenable if action.enable else systemd_apply.disable)(host, UNIT)
     else:

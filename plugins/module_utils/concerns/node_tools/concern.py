@@ -13,15 +13,16 @@ from ..._core.change import Conflict, Plan, Step
 from ..._core.contract import brings
 from ..._core.registration import ALL, Registration
 from ..._core.setting import IN_SYNC, Setting
+from ..._core.targets import read_only_folder
 from ..._kinds import units
 from ..._kinds.own_files import OwnFile
 from ..._linux import program, systemd
 from ..._linux.boot_service import UNIT
-from ..._linux.program import ARCHIVE, COMPILED, PROGRAM
+from ..._linux.program import ARCHIVE, COMPILED, ON_PATH, PROGRAM
 from .options import OPTIONS
 from .owners import distrust, unsafe, wrong
-from .spec import NAME, TARGET, NodeToolsDeclaration, interpreter_of, launcher_text, parse
-from .state import BYTECODE, COMMAND, INTACT, MODE, UNIT_FILE, UNIT_PATH, NodeToolsDesired, NodeToolsState
+from .spec import COMMAND_TEXT, NAME, TARGET, NodeToolsDeclaration, interpreter_of, launcher_text, parse
+from .state import BYTECODE, COMMAND, INTACT, LAUNCHER, MODE, UNIT_FILE, UNIT_PATH, NodeToolsDesired, NodeToolsState
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -53,7 +54,7 @@ class NodeTools:
 
     def observe(self, host: Host, declaration: NodeToolsDeclaration, scope: Scope) -> NodeToolsState:
         files = host.files
-        launcher = OwnFile(PROGRAM, COMMAND, files.read_optional(PROGRAM))
+        launcher = OwnFile(PROGRAM, LAUNCHER, files.read_optional(PROGRAM))
         interpreter = interpreter_of(launcher.text or "")
         unit = units.unit_file(host, UNIT, UNIT_PATH, UNIT_FILE, files.read_optional(UNIT_PATH))
         early: Tuple[str, ...] = ()
@@ -67,6 +68,7 @@ class NodeTools:
             archive=archive,
             bytecode=bytecode,
             launcher=launcher,
+            command=_command(host, restoring=scope.restoring),
             # Two runs with different interpreters agree on the first one that still is there.
             interpreter=interpreter if interpreter and files.exists(interpreter) else sys.executable,
             unit=unit,
@@ -80,7 +82,7 @@ class NodeTools:
 
     def resolve(self, declaration: NodeToolsDeclaration, state: NodeToolsState) -> NodeToolsDesired:
         launcher = launcher_text(state.interpreter)
-        return NodeToolsDesired(declaration.archive, launcher, declaration.unit, declaration.links)
+        return NodeToolsDesired(declaration.archive, launcher, COMMAND_TEXT, declaration.unit, declaration.links)
 
     def restore(self, baseline: Baseline, state: NodeToolsState) -> NodeToolsDesired:
         return NodeToolsDesired()
@@ -95,8 +97,10 @@ class NodeTools:
             settings += tuple(_setting(place.path, MODE, place.wanted, place.found) for place in state.exposed)
             settings += (
                 _setting(ARCHIVE, "archive", _short(desired.archive), _short(state.archive)),
-                _setting(PROGRAM, COMMAND, *state.launcher.described(desired.launcher)),
+                _setting(PROGRAM, LAUNCHER, *state.launcher.described(desired.launcher)),
             )
+            if state.command is not None:
+                settings += (_setting(ON_PATH, COMMAND, *state.command.described(desired.command)),)
             if desired.archive is not None:
                 settings += (_setting(COMPILED, BYTECODE, INTACT, state.bytecode),)
         if scope.permanent and not state.masked:
@@ -121,6 +125,16 @@ class NodeTools:
 
 
 CONCERN = NodeTools()
+
+
+def _command(host: Host, *, restoring: bool) -> Optional[OwnFile]:
+    """The command on PATH, or None on a read-only file system, where one that came with the image stays as it is."""
+    text = host.files.read_optional(ON_PATH)
+    # access(2) says of nobody but root whether root could write.
+    is_there = text is not None and (restoring or not host.may_change)
+    if is_there or not read_only_folder(host.files, ON_PATH):
+        return OwnFile(ON_PATH, COMMAND, text)
+    return None
 
 
 def _program(files: Files, digest: Optional[str], exposed: Tuple[Exposed, ...]) -> Tuple[Optional[str], str]:

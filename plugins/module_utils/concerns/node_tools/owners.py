@@ -10,26 +10,21 @@ import os
 import stat
 from typing import TYPE_CHECKING, Iterable, Iterator
 
-from ..._core.exposure import OURS, exposed, link_of_ours, ownership_fault
+from ..._core.baseline import OUR_FOLDERS
+from ..._core.exposure import OURS, PROGRAM_FOLDER, exposed, link_of_ours, ownership_fault
+from ..._core.targets import read_only_folder
 from ..._core.value import frozen
 from ..._linux.boot_service import UNIT
-from ..._linux.program import ARCHIVE, BYTECODE, COMPILED, LOOK, PROGRAM
+from ..._linux.program import ARCHIVE, BYTECODE, COMPILED, LOOK, ON_PATH, PROGRAM
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
 
-FOLDERS = (
-    "/etc/gpufleet",
-    "/etc/gpufleet/declared.d",
-    "/usr/local/lib/gpufleet",
-    "/usr/local/lib/gpufleet/python",
-    "/var/lib/gpufleet",
-    "/var/lib/gpufleet/baseline",
-)
+# What is in one comes after it.
+FOLDERS = tuple(sorted(OUR_FOLDERS))
 # The folders whose files count for something, and the mode that these have at the least.
 HELD = (("/etc/gpufleet/declared.d", 0o644), ("/var/lib/gpufleet", 0o600), ("/var/lib/gpufleet/baseline", 0o600))
-COMPILED_FILES = ((BYTECODE, 0o644), (LOOK, 0o755))
-PROGRAMS = ((ARCHIVE, 0o644), (PROGRAM, 0o755), (f"/etc/systemd/system/{UNIT}", 0o644))
+PROGRAMS = ((ARCHIVE, 0o644), (PROGRAM, 0o755), (ON_PATH, 0o755), (f"/etc/systemd/system/{UNIT}", 0o644))
 
 
 @frozen
@@ -51,9 +46,11 @@ def wrong(files: Files) -> Iterator[Exposed]:
     """What of ours is there with another owner or mode than it must have, folders first."""
     places = [(folder, 0o755) for folder in (*FOLDERS, COMPILED)]
     places += [(f"{COMPILED}/{name}", 0o755) for name in files.names(COMPILED)]
-    places += [(f"{COMPILED}/{name}/{file}", mode) for name in files.names(COMPILED) for file, mode in COMPILED_FILES]
-    places += [(f"{folder}/{name}", mode) for folder, mode in HELD for name in files.names(folder)]
-    for path, mode in (*places, *PROGRAMS):
+    places += [(f"{COMPILED}/{name}/{file}", 0o644) for name in files.names(COMPILED) for file in (BYTECODE, LOOK)]
+    held = [(f"{folder}/{name}", mode) for folder, mode in HELD for name in files.names(folder)]
+    for path, mode in (*places, *(place for place in held if place[0] not in FOLDERS), *PROGRAMS):
+        if path == ON_PATH and read_only_folder(files, path):
+            continue
         if link_of_ours(files, path) == path:
             yield Exposed(path, "a link", f"{mode:04o} 0:0", mode, foreign=True, written=True)
             continue
@@ -84,7 +81,7 @@ def distrust(places: Iterable[Exposed]) -> str:
     Nobody knows what others wrote there, and what is made again has the owner and mode that it must have.
     """
     places = tuple(places)
-    if any(place.written and place.path.startswith(os.path.dirname(ARCHIVE)) for place in places):
+    if any(place.written and place.path.startswith(PROGRAM_FOLDER) for place in places):
         return "others may have written it"
     return "with another mode or owner" if any(is_compiled(place.path) for place in places) else ""
 

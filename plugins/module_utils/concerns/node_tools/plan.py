@@ -15,8 +15,8 @@ from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
 from ..._linux import systemd
 from ..._linux.boot_service import UNIT
-from ..._linux.program import ARCHIVE, PROGRAM
-from .state import BYTECODE, COMMAND, MODE, UNIT_FILE, UNIT_PATH, NodeToolsDesired, NodeToolsState
+from ..._linux.program import ARCHIVE, ON_PATH, PROGRAM
+from .state import BYTECODE, COMMAND, LAUNCHER, MODE, UNIT_FILE, UNIT_PATH, NodeToolsDesired, NodeToolsState
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -108,8 +108,9 @@ def steps_of(
         files.append(Step(install, (effective_change(wrong["archive"]),)))
     if BYTECODE in wrong and desired.archive is not None:
         files.append(Step(CompileProgram(), (effective_change(wrong[BYTECODE]),)))
-    if COMMAND in wrong:
-        files.append(Step(file_action(PROGRAM, desired.launcher, 0o755), (effective_change(wrong[COMMAND]),)))
+    for name, path, text in ((LAUNCHER, PROGRAM, desired.launcher), (COMMAND, ON_PATH, desired.command)):
+        if name in wrong:
+            files.append(Step(file_action(path, text, 0o755), (effective_change(wrong[name]),)))
     unit: List[Step] = []
     if "enabled" in wrong:
         unit.append(Step(EnableUnit(bool(desired.links)), (boot_change(wrong["enabled"]),)))

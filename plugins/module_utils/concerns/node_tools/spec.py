@@ -13,7 +13,7 @@ from typing import Any, Mapping, Optional, Sequence, Tuple
 from ..._core.errors import DeclarationError
 from ..._core.value import frozen
 from ..._linux.boot_service import UNIT
-from ..._linux.program import ARCHIVE, PROGRAM
+from ..._linux.program import ARCHIVE, START
 from ..._linux.systemd import is_service, is_template
 
 NAME = "node_tools"
@@ -109,7 +109,7 @@ def unit_text(params: Mapping[str, Any]) -> str:
         "[Service]",
         "Type=oneshot",
         "RemainAfterExit=yes",
-        f"ExecStart={PROGRAM} boot --timeout {seconds}",
+        f"ExecStart={START} boot --timeout {seconds}",
         f"TimeoutStartSec={seconds + MARGIN_SECONDS}",
         f"TimeoutStopSec={STOP_SECONDS}",
         # What it did it tells the journal itself, with fields.
@@ -128,8 +128,12 @@ def wanted_links(params: Mapping[str, Any]) -> Tuple[str, ...]:
     return tuple(sorted({f"{TARGET}.wants", *(f"{unit}.requires" for unit in held)}))
 
 
+# What people start, in a folder that their shell searches.
+COMMAND_TEXT = f'#!/bin/sh\n{HEADER}\nexec {START} "$@"\n'
+
+
 def launcher_text(interpreter: str) -> str:
-    """The command. Isolated, so that no variable and no folder of a user has a say in what root runs.
+    """The script that starts the archive. Isolated, so that no variable or folder of a user changes what root runs.
 
     An archive that cannot be read must not look like an answer: Python takes an empty one for a program that succeeds,
     and ends with 1 or 2 for a damaged or a missing one.

@@ -18,6 +18,7 @@ from .owners import Exposed
 
 UNIT_PATH = f"{systemd.ETC}/{UNIT}"
 MODE = "mode and owner"
+LAUNCHER = "launcher"
 COMMAND = "command"
 UNIT_FILE = "unit"
 BYTECODE = "bytecode"
@@ -29,14 +30,16 @@ class NodeToolsState:
     """What was seen. None for a sum or a text means: no such file.
 
     ``bytecode`` is what can be said of the program compiled, for the archive that is declared.
-    ``interpreter`` is what the command on the node names, or what runs this where it names none that is there.
-    ``links`` are the folders in /etc that hold a link to the unit. ``early`` are those of ``boot_before`` that cannot
-    wait. ``exposed`` is what of ours has a wrong owner or mode, ``unsafe`` what on the way to the program has.
+    ``command`` is None where its folder cannot be written. ``interpreter`` is what the launcher names, or what runs
+    this where it names none that is there. ``links`` are the folders in /etc that hold a link to the unit. ``early``
+    are those of ``boot_before`` that cannot wait. ``exposed`` is what of ours has a wrong owner or mode, ``unsafe``
+    what on the way to the program has.
     """
 
     archive: Optional[str]
     bytecode: str
     launcher: OwnFile
+    command: Optional[OwnFile]
     interpreter: str
     unit: UnitFile
     masked: bool
@@ -53,5 +56,6 @@ class NodeToolsDesired:
 
     archive: Optional[str] = None
     launcher: Optional[str] = None
+    command: Optional[str] = None
     unit: Optional[str] = None
     links: Tuple[str, ...] = ()

@@ -76,12 +76,12 @@ def unit_text(lines: Sequence[Line], policies: Mapping[str, str]) -> Optional[st
         )
     more, seconds = "", SECONDS * len(commands)
     if any(line.discovers for line in lines):
-        from ..._linux.program import PROGRAM
+        from ..._linux.program import START
 
         # What they tell of is connected before anybody mounts it. The boot service, which has no time to wait for
         # targets, leaves it to us. The program tells the journal itself what it did.
         more = "StandardOutput=null\n"
-        commands.append(f"-{PROGRAM} boot --concern {NAME} --timeout {TOLD_SECONDS}")
+        commands.append(f"-{START} boot --concern {NAME} --timeout {TOLD_SECONDS}")
         seconds += TOLD_SECONDS + MARGIN_SECONDS
     starts = "".join(f"ExecStart={command}\n" for command in commands)
     return f"""\

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..._core import steps
 from ..._core.change import RunCommand, Step
 from ..._core.errors import CannotLook, NotSent, Refused
-from ..._nvidia.driver import BINDING_FOLDER
+from ..._core.exposure import BINDING_FOLDER
 from .plan import FindPackage, Install, RemoveOurs
 from .recognise import FILE, digest
 from .state import OURS

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core.change import Plan, Step
 from ..._core.contract import brings
+from ..._core.exposure import BINDING_FOLDER
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
-from ..._nvidia.driver import BINDING_FOLDER
 from . import recognise
 from .options import OPTIONS
 from .spec import CONTROLLER, FOLDER, NAME, PACKAGE, BindingDeclaration, parse

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional
 
-from ..._core.exposure import exposed
+from ..._core.exposure import BINDING_FOLDER, exposed
 from ..._core.value import frozen
-from ..._nvidia.driver import BINDING_FOLDER
 from . import recognise
 from .recognise import FILE, InstalledBinding
 

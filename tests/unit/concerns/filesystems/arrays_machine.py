@@ -338,7 +338,7 @@ def with_boot_service(host: FakeHost) -> FakeHost:
     """The machine with the boot service that ``node_tools`` installs."""
     root = Path(host.files.root)
     unit = "etc/systemd/system/gpufleet-boot.service"
-    for path in ("usr/local/lib/gpufleet/gpufleet.pyz", "usr/local/sbin/gpufleet", unit):
+    for path in ("var/lib/gpufleet/program/gpufleet.pyz", "var/lib/gpufleet/program/gpufleet", unit):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text("[Service]\n")
     wants = root / "etc/systemd/system/multi-user.target.wants"

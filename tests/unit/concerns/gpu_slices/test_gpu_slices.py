@@ -489,7 +489,8 @@ def test_the_rule_lets_the_group_do_one_thing(gpu_machine: MakeMachine) -> None:
     assert 'subject.isInGroup("gpu-users")' in rule
     # The right to start units would be that to be root.
     assert "manage-units" not in rule
-    assert 'indexOf("/usr/local/sbin/gpufleet place ") == 0' in rule
+    assert 'indexOf(action.lookup("program") + " place ") == 0' in rule
+    assert '["/var/lib/gpufleet/program/gpufleet", "/usr/local/sbin/gpufleet"].indexOf(' in rule
     run(made, gpus=[{}])
     assert not made.host.files.exists(RULE)
 

@@ -30,7 +30,7 @@ TYPES = {1020: ("H100-20C", 20), 1040: ("H100-40C", 40), 1080: ("H100-80C", 80)}
 PARTS = tuple(f"0000:17:00.{number}" for number in range(4, 8))
 MEMORY = 80
 BOOT_SERVICE = {
-    f"{systemd.ETC}/{boot_service.UNIT}": "[Service]\nExecStart=/usr/local/sbin/gpufleet boot\n",
+    f"{systemd.ETC}/{boot_service.UNIT}": "[Service]\nExecStart=/bin/sh /var/lib/gpufleet/program/gpufleet boot\n",
     f"{systemd.ETC}/multi-user.target.wants/{boot_service.UNIT}": "",
     boot_service.PROGRAM: "",
     boot_service.ARCHIVE: "",

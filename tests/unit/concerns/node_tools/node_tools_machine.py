@@ -83,7 +83,6 @@ def machine(root: Path, more: Optional[Mapping[str, str]] = None, *, booted: boo
     files = {
         f"{ETC}/.keep": "",
         "/usr/local/sbin/.keep": "",
-        "/usr/local/lib/.keep": "",
         "/var/lib/.keep": "",
         **(more or {}),
     }

@@ -21,12 +21,12 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment import assess
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, NotPermitted
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import DRIFTED, IN_SYNC, PENDING
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import UNIT, why_not_persisted
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, PROGRAM
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, ON_PATH, PROGRAM
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools import spec
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.concern import (
     CONCERN,
@@ -186,10 +186,48 @@ def test_absent_restores_the_machine_as_it_was(tmp_path: Path) -> None:
 def test_absent_leaves_the_folder_of_the_binding_alone(tmp_path: Path) -> None:
     host = machine(tmp_path)
     run(host)
-    build(tmp_path, {"/usr/local/lib/gpufleet/python/pynvml.py": ""})
+    build(tmp_path, {"/var/lib/gpufleet/python/pynvml.py": ""})
     run(host, state="absent")
-    assert host.files.exists("/usr/local/lib/gpufleet/python/pynvml.py")
+    assert host.files.exists("/var/lib/gpufleet/python/pynvml.py")
     assert not host.files.exists(ARCHIVE)
+
+
+@pytest.mark.parametrize("came_with_image", [False, True])
+def test_a_read_only_usr_has_no_command_and_all_else(tmp_path: Path, *, came_with_image: bool) -> None:
+    old = {ON_PATH: "#!/bin/sh\n# Of an earlier release.\n"} if came_with_image else {}
+    host = machine(tmp_path, old)
+    before = snapshot(tmp_path)
+    host.files.read_only = ["/usr"]
+    assert ON_PATH not in {change.object for change in run(host).changes}
+    assert why_not_persisted(host.files) == ""
+    assert run(host).status == "in_sync"
+    if came_with_image:
+        # Only whoever can write there could remove it.
+        with pytest.raises(NotPermitted, match="/usr/local/sbin is on a read-only file system"):
+            run(host, state="absent")
+    else:
+        run(host, state="absent")
+        assert snapshot(tmp_path) == before
+
+
+def test_without_root_a_command_that_is_missing_is_no_drift_and_one_that_is_there_is_compared(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    run(host)
+    host.files.replace(ON_PATH, "#!/bin/sh\n")
+    host.may_change, host.files.read_only = False, ["/"]
+    assert [change.setting for change in run(host, check_mode=True).changes] == ["command"]
+
+
+def test_usr_local_may_be_a_link_into_var(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    (tmp_path / "usr/local").rename(tmp_path / "var/usrlocal")
+    (tmp_path / "usr/local").symlink_to("/var/usrlocal")
+    before = snapshot(tmp_path)
+    run(host)
+    assert host.files.read("/var/usrlocal/sbin/gpufleet") == spec.COMMAND_TEXT
+    assert run(host).changes == ()
+    run(host, state="absent")
+    assert snapshot(tmp_path) == before
 
 
 def test_without_permanent_there_is_only_the_command(tmp_path: Path) -> None:
@@ -228,7 +266,7 @@ def test_two_runs_with_different_interpreters_agree_on_the_first_that_is_there(
     assert run(host).changes == ()
     assert run(host).effective["interpreter"] == "/usr/bin/python3.12"
     (tmp_path / "usr/bin/python3.12").unlink()
-    assert [change.setting for change in run(host).changes] == ["bytecode", "command"]
+    assert [change.setting for change in run(host).changes] == ["bytecode", "launcher"]
     assert run(host).effective["interpreter"] == "/usr/bin/python3"
 
 

@@ -73,7 +73,7 @@ UBUNTU_RULE = """\
 ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia", TAG+="systemd", ENV{SYSTEMD_WANTS}="nvidia-persistenced.service"
 """
 BOOT_SERVICE = {
-    f"{systemd.ETC}/{boot_service.UNIT}": "[Service]\nExecStart=/usr/local/sbin/gpufleet boot\n",
+    f"{systemd.ETC}/{boot_service.UNIT}": "[Service]\nExecStart=/bin/sh /var/lib/gpufleet/program/gpufleet boot\n",
     f"{systemd.ETC}/multi-user.target.wants/{boot_service.UNIT}": "",
     boot_service.PROGRAM: "",
     boot_service.ARCHIVE: "",

@@ -37,7 +37,7 @@ UNIT = "/etc/systemd/system/gpufleet-nvme-of.service"
 RULES = "/etc/udev/rules.d/99-gpufleet-nvme_of.rules"
 LATER = "/etc/systemd/system/gpufleet-nvme-discovery.service"
 # What the role node_tools leaves, which asks discovery controllers at boot.
-PROGRAM = {"/usr/local/sbin/gpufleet": "", "/usr/local/lib/gpufleet/gpufleet.pyz": ""}
+PROGRAM = {"/var/lib/gpufleet/program/gpufleet": "", "/var/lib/gpufleet/program/gpufleet.pyz": ""}
 FILES = {
     "/run/systemd/system/.keep": "",
     "/etc/systemd/system/.keep": "",
@@ -107,9 +107,18 @@ class Machine:
             if (folder / "address").read_text().rpartition(",src_addr")[0] == place and (
                 folder / "subsysnqn"
             ).read_text().strip() == words["nqn"]:
-                return Completed(1, "", "sh: 1: printf: write error: Operation already in progress\n")
+                error = self._matches_host(folder, words)
+                if error:
+                    return Completed(1, "", f"sh: 1: printf: write error: {error}\n")
         self.connect(words)
         return Completed(0, "", "")
+
+    @staticmethod
+    def _matches_host(folder: Path, words: Mapping[str, str]) -> str:
+        """By nvmf_ctlr_matches_baseopts() and nvmf_host_add() of drivers/nvme/host (Linux 6.12)."""
+        shown = [(folder / name, words[name]) for name in ("hostnqn", "hostid")]
+        same = {path.read_text().strip() == value for path, value in shown if path.exists()}
+        return "" if same == {False} else "Invalid argument" if False in same else "Operation already in progress"
 
     def connect(self, words: Mapping[str, str]) -> str:
         nqn = words["nqn"]
@@ -127,6 +136,7 @@ class Machine:
             "ctrl_loss_tmo": _shown(words.get("ctrl_loss_tmo", "600"), words.get("reconnect_delay", "10")),
             "fast_io_fail_tmo": words.get("fast_io_fail_tmo", "off"),
             "delete_controller": "",
+            **{name: words[name] for name in ("hostnqn", "hostid") if name in words},
             **({option: words.get(option, "none") for option in SECRETS} if self.authenticates else {}),
         }
         self._write(f"sys/class/nvme/nvme{number}", shown)

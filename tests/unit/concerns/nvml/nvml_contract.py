@@ -13,7 +13,7 @@ from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines impo
 
 def contract_node(make: Make) -> Node:
     root = make.folder()
-    kept = {f"{folder}/.keep": "" for folder in ("/usr/local/lib", "/usr/local/sbin", "/etc/systemd/system")}
+    kept = {f"{folder}/.keep": "" for folder in ("/usr/local/sbin", "/var/lib", "/etc/systemd/system")}
     host = binding_machine.machine(root, {**kept, "/opt/pynvml.py": binding_machine.CURRENT})
     sent = root / "pynvml.py"
     sent.write_text(binding_machine.CURRENT)

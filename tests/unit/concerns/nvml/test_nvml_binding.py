@@ -137,9 +137,10 @@ def test_a_link_is_replaced_and_what_it_pointed_to_stays(tmp_path: Path) -> None
 
 
 def test_a_folder_of_the_system_that_is_a_link_is_no_fault(tmp_path: Path) -> None:
-    # On image-based systems /usr/local is one.
-    host = machine(tmp_path, {"/var/usrlocal/README": "", "/usr/README": ""})
-    os.symlink("/var/usrlocal", f"{host.files.root}/usr/local")
+    host = machine(tmp_path)
+    os.makedirs(f"{host.files.root}/data")
+    os.rename(f"{host.files.root}/var/lib", f"{host.files.root}/data/lib")
+    os.symlink("/data/lib", f"{host.files.root}/var/lib")
     run(host)
     assert run(host, None).status == "in_sync"
 
@@ -159,7 +160,7 @@ def test_a_run_about_neither_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_absent_leaves_the_node_as_it_was(tmp_path: Path) -> None:
-    host = machine(tmp_path, {"/usr/local/lib/README": ""})
+    host = machine(tmp_path, {"/var/lib/README": ""})
     before = snapshot(tmp_path / "node")
     run(host)
     assert imported(host) == "current"
@@ -170,11 +171,11 @@ def test_absent_leaves_the_node_as_it_was(tmp_path: Path) -> None:
 
 
 def test_absent_leaves_what_others_have_in_our_folder(tmp_path: Path) -> None:
-    archive = "/usr/local/lib/gpufleet/gpufleet.pyz"
+    archive = "/var/lib/gpufleet/program/gpufleet.pyz"
     host = machine(tmp_path, {archive: "program"})
     run(host)
     run(host, None, state="absent")
-    assert host.files.names("/usr/local/lib/gpufleet") == ("gpufleet.pyz",)
+    assert host.files.names("/var/lib/gpufleet") == ("program",)
 
 
 @pytest.mark.parametrize("number", range(1, 7))
@@ -212,7 +213,7 @@ def test_what_we_brought_before_makes_way_for_the_package(tmp_path: Path) -> Non
     run(host)
     outcome = run(host, None, source="package")
     assert outcome.changes[0].before == f"sha256 {total(CURRENT)[:12]}"
-    assert not host.files.exists("/usr/local/lib/gpufleet")
+    assert not host.files.exists("/var/lib/gpufleet/python")
     assert run(host, None, source="package").status == "in_sync"
 
 

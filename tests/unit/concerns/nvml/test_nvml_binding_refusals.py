@@ -283,12 +283,13 @@ def test_a_python_that_cannot_compile_the_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_ours_that_others_may_write_is_named_and_not_called_right(tmp_path: Path) -> None:
-    host = machine(tmp_path, {"/usr/local/lib/README": ""})
-    open_to_all("/usr/local/lib")(host)
+    folder = os.path.dirname(OURS)
+    host = machine(tmp_path, {f"{folder}/README": ""})
+    open_to_all(folder)(host)
     before = snapshot(tmp_path / "node")
     with pytest.raises(GpuFleetError) as raised:
         run(host)
-    assert "/usr/local/lib is world-writable, and root would run it" in str(raised.value)
+    assert f"{folder} is world-writable, and root would run it" in str(raised.value)
     run(host, None, state="absent")
     assert snapshot(tmp_path / "node") == before
 
