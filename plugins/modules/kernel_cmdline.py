@@ -20,8 +20,10 @@ description:
     reboot, which this module never does.
   - Only the exact arguments that this module set are its own. Those of others stay, also with O(state=absent). Where
     the kernel would take another one than the declared one (of C(isolcpus) and C(nohz_full) the first, of most the
-    last; C(iommu), C(pci) and others add up), the change is refused with file and line; where ours counts, the other is
-    listed in RV(conflicts).
+    last; C(iommu), C(pci) and others add up item by item, and of items that set the same the last counts), the change
+    is refused with file and line; where ours counts, the other is listed in RV(conflicts). That also holds for
+    arguments of different names that set the same variable of the kernel, such as C(quiet) and C(loglevel), or
+    C(iommu=pt) and C(iommu.passthrough).
   - With GRUB the arguments go to a drop-in or a marked line that appends to C(GRUB_CMDLINE_LINUX_DEFAULT). Entries for
     recovery do not get them, so what booted before can still be chosen in the menu. With loader entries all entries get
     them; there the line can be edited in the menu.

@@ -220,7 +220,7 @@ def read_grub(host: Host, concern: str, config: str, menu: str, variable: str) -
     text = host.files.read_optional(source)
     line = rf'^{variable}="\${variable} (.*)"  {re.escape(mark_of(concern))}$'
     found = re.search(line, text or "", re.MULTILINE)
-    carried = tuple(found[1].split()) if found else ()
+    carried = tuple(found[1].replace('\\"', '"').split()) if found else ()
     return BootLoader(
         GRUB,
         _menu_arguments(menu, read_environment(host.files, config)),

@@ -78,7 +78,8 @@ def _grub(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step,
     previous = loader.texts[loader.source]
     text = _without_our_line(previous, loader) if loader.source == DEFAULTS else None
     if wanted:
-        line = f'{loader.variable}="${loader.variable} {" ".join(wanted)}"  {mark_of(loader.concern)}'
+        words = " ".join(wanted).replace('"', '\\"')
+        line = f'{loader.variable}="${loader.variable} {words}"  {mark_of(loader.concern)}'
         text = f"{text or ''}{line}\n" if not text or text.endswith("\n") else f"{text}\n{line}"
     steps = []
     if text != previous:
@@ -98,8 +99,8 @@ def _without_our_line(text: Optional[str], loader: BootLoader) -> Optional[str]:
 
 def _grubby(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
     """GRUB that reads loader entries, as Red Hat's does: grubby edits those and what new kernels start from."""
-    names = [word.partition("=")[0] for word in (*without(loader.command_line, ours).split(), *wanted)]
-    twice = sorted({name for name in (word.partition("=")[0] for word in wanted) if names.count(name) > 1})
+    names = [_name_of(word) for word in (*without(loader.command_line, ours).split(), *wanted)]
+    twice = sorted({name for name in map(_name_of, wanted) if names.count(name) > 1})
     if twice:
         raise DeclarationError(
             "set kernel arguments with {}",
@@ -113,6 +114,10 @@ def _grubby(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Ste
     if wanted:
         argv.append(f"--args={' '.join(wanted)}")
     return (Step(RunCommand(tuple(argv), goal="set kernel arguments")),)
+
+
+def _name_of(word: str) -> str:
+    return word.lstrip('"').partition("=")[0]
 
 
 def _ostree(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:

@@ -15,7 +15,7 @@ from ..._core.value import field, frozen
 from ..._kinds.boot_arguments import COMMAND_LINE, BootArguments
 from ..._linux import cpulist, iommu
 from ..._linux.bootloader import DEFAULTS, DROP_INS, GRUB, GRUBBY, NONE, TUNED
-from .grammar import ADDS_UP, FIRST_WINS, name_of, value_of
+from .grammar import FIRST_WINS, decider_of, name_of, value_of
 from .state import KernelCmdlineState
 
 if TYPE_CHECKING:
@@ -172,17 +172,23 @@ def _conflicts(state: KernelCmdlineState, desired: KernelCmdlineDesired) -> Tupl
         theirs = value_of(state.others, name, wanted)
         if theirs is None or theirs == wanted:
             continue
-        path, line = state.sources.get(name, ("/proc/cmdline", None))
+        decider = decider_of(state.others, name, wanted)
+        # What adds up comes to what others have, but grubby has one of a name.
+        if not decider and state.loader.name != GRUBBY:
+            continue
+        path, line = state.sources.get(decider, ("/proc/cmdline", None))
         after = path == TUNED or (path.startswith(DROP_INS) and path > state.loader.source)
         later = after and state.loader.name == GRUB
-        wins = name not in ADDS_UP and later != (name in FIRST_WINS)
-        if wanted is None or wins or state.loader.name == GRUBBY:
+        wins = later != (name in FIRST_WINS)
+        other = "" if decider == name else decider
+        once = state.loader.name == GRUBBY and not other
+        if wanted is None or wins or once:
             raise OwnedByAnother(
                 f"remove {name} from the {COMMAND_LINE}" if wanted is None else f"set {name} on the {COMMAND_LINE}",
                 cause=_why(name, wanted, path, line, state),
                 found=theirs,
                 wanted=wanted,
-                hint=f"remove {name} there, or from the declaration",
+                hint=f"remove {other or name} there, or {f'{name} ' if other else ''}from the declaration",
             )
         owner = "tuned" if path == TUNED else COMMAND_LINE
         found.append(Conflict(owner, path, line, name, str(theirs), "us"))

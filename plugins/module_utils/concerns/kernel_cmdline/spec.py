@@ -12,10 +12,10 @@ from typing import Any, Dict, Mapping, Tuple
 from ..._core.errors import DeclarationError
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen
-from .grammar import CPU_LISTS, PRESENT, normal, word_of
+from .grammar import CPU_LISTS, PRESENT, normal, replaced_items, variables, word_of
 
-# What neither a shell, nor GRUB's own one, nor the kernel takes as anything but text.
-_VALUE = r"[A-Za-z0-9_.,:=/@%+-]+"
+# What neither a shell, nor GRUB's own one, nor the kernel takes as anything but text, a semicolon in quotes.
+_VALUE = r"[A-Za-z0-9_.,:;=/@%+-]+"
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 LIST_HINT = "write arguments: {iommu: pt, quiet: true, nosmt: false}"
 
@@ -119,14 +119,27 @@ def _value(name: str, value: Any) -> Scalar:
 
 
 def _refuse_contradictions(arguments: Mapping[str, Scalar]) -> None:
-    for one, value, other, others in (
+    said: Dict[str, Tuple[str, str]] = {}
+    for name, value in arguments.items():
+        void = replaced_items(name, str(value)) if value is not None else []
+        if void:
+            raise _wrong(name, f"a later item replaces {void[0]}, as both set the same", found=str(value))
+        for variable, text in variables(name, value).items() if value is not None else ():
+            other, before = said.setdefault(variable, (name, text))
+            if before != text:
+                raise DeclarationError(
+                    "declare {}",
+                    object=f"{other} and {name}",
+                    cause=f"both set the kernel's {variable}, and the later one counts",
+                    hint="declare one of them",
+                )
+    for one, values, other, others in (
         ("nohz", ("off",), "nohz_full", None),
-        ("iommu", ("pt",), "iommu.passthrough", ("0",)),
-        ("iommu", ("nopt", "off"), "iommu.passthrough", ("1",)),
+        ("iommu", ("off",), "iommu.passthrough", ("1",)),
         ("intel_iommu", ("off",), "iommu", ("pt",)),
     ):
         there = arguments.get(other)
-        if arguments.get(one) in value and there is not None and (others is None or there in others):
+        if arguments.get(one) in values and there is not None and (others is None or there in others):
             raise DeclarationError(
                 "declare {}",
                 object=f"{one} and {other}",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen, replace
 from ..._linux import bootloader, iommu
-from .grammar import name_of, value_of
+from .grammar import decider_of, name_of, value_of
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
@@ -68,7 +68,7 @@ def read_state(host: Host, declaration: KernelCmdlineDeclaration) -> KernelCmdli
     state = KernelCmdlineState(names, running, loader, _read_verdicts(files, names))
     wanted = declaration.arguments
     changing = {name for name, value in wanted.items() if state.at_boot(name, value) != value}
-    foreign = [name for name, value in wanted.items() if value_of(state.others, name, value) not in (None, value)]
+    foreign = {decider_of(state.others, name, value) for name, value in wanted.items()} - {""}
     topology: Optional[CpuTopology] = None
     if changing.intersection(declaration.lists):
         from ..._linux.cpu_topology import read_cpu_topology
@@ -79,7 +79,7 @@ def read_state(host: Host, declaration: KernelCmdlineDeclaration) -> KernelCmdli
         limit = SIZES.get((files.read_optional("/proc/sys/kernel/arch") or "").strip(), 2048) - 1
     return replace(
         state,
-        sources=bootloader.find_sources(files, loader, foreign) if foreign else {},
+        sources=bootloader.find_sources(files, loader, sorted(foreign)) if foreign else {},
         topology=topology,
         limit=limit,
         kdump=read_kdump(files) if "crashkernel=" in loader.command_line else None,

@@ -168,8 +168,9 @@ def update_grub(host: FakeHost) -> Any:
         files = host.files
         drop_ins = [f"/etc/default/grub.d/{name}" for name in files.names("/etc/default/grub.d") if name[-4:] == ".cfg"]
         for path in ["/etc/default/grub", *drop_ins]:
-            for name, value in re.findall(r'^(\w+)="?([^"\n]*)"?', files.read(path), re.MULTILINE):
-                variables[name] = re.sub(r"\$(\w+)", lambda match: variables.get(match[1], ""), value)
+            for name, value in re.findall(r'^(\w+)="?((?:\\.|[^"\\\n])*)"?', files.read(path), re.MULTILINE):
+                expanded = re.sub(r"\$(\w+)", lambda match: variables.get(match[1], ""), value)
+                variables[name] = expanded.replace('\\"', '"')
         words = f"{variables['GRUB_CMDLINE_LINUX']} {variables['GRUB_CMDLINE_LINUX_DEFAULT']}"
         line = f"/vmlinuz-6.8 root=/dev/vda1 ro {' '.join(words.split())}"
         recovery = f"/vmlinuz-6.8 root=/dev/vda1 ro single {' '.join(variables['GRUB_CMDLINE_LINUX'].split())}"

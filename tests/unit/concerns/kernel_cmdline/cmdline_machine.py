@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
@@ -43,7 +44,9 @@ def machine(root: Path, *, extra: Optional[Mapping[str, str]] = None, **shape: A
 def reboot(host: FakeHost) -> None:
     """The kernel gets the line of the menu, and takes its lists of CPUs."""
     line = next(line for line in host.files.read(MENU).splitlines() if line.strip().startswith("linux"))
-    passed = line.split(None, 2)[2]
+    # As GRUB reads its menu: a semicolon ends a command outside of quotes, which it takes away.
+    command = re.match(r'(?:"[^"]*"|[^;"])*', line)
+    passed = command[0].split(None, 2)[2].replace('"', "") if command else ""
     host.files.store("/proc/cmdline", f"BOOT_IMAGE=/vmlinuz-6.8 {passed}")
     words = dict(word.partition("=")[::2] for word in reversed(passed.split()))
     host.files.store(f"{CPU}/isolated", words.get("isolcpus", "").replace("domain,", ""))

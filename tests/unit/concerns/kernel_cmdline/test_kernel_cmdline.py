@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import NotInEffect
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import NotInEffect, OwnedByAnother
 from ansible_collections.gpufleet.node.plugins.module_utils._core.knobs import contested
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import DRIFTED, IN_SYNC, PENDING
@@ -46,6 +47,9 @@ def recovery_entry(host: FakeHost) -> str:
     return [line for line in host.files.read(MENU).splitlines() if line.strip().startswith("linux")][-1]
 
 
+ANYTHING_ELSE: Any = object()
+
+
 @pytest.mark.parametrize(
     ("line", "name", "value"),
     [
@@ -65,6 +69,73 @@ def recovery_entry(host: FakeHost) -> str:
 )
 def test_what_counts_of_an_argument_is_what_the_kernel_takes(line: str, name: str, value: Optional[str]) -> None:
     assert value_of(line, name) == value
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "wanted", "value"),
+    [
+        ("pci=pcie_bus_perf pci=pcie_bus_safe", "pci", "pcie_bus_perf", "pcie_bus_safe"),
+        ("pci=realloc=off,realloc", "pci", "realloc=off", "realloc"),
+        ("pci=hpbussize=4,noaer pci=hpbussize=8", "pci", "hpbussize=4", "noaer,hpbussize=8"),
+        ("pci=hpmemsize=2M,hpmmiosize=1M", "pci", "hpmemsize=2M", "hpmmiosize=1M"),
+        ("pci=hpbussize=4 pci=ecrc=on", "pci", "hpbussize=4", "hpbussize=4"),
+        ("pci=resource_alignment=20@a;b pci=resource_alignment=c", "pci", "resource_alignment=20@a;b", ANYTHING_ELSE),
+        ("amd_iommu=pgtbl_v1,pgtbl_v2", "amd_iommu", "pgtbl_v1", "pgtbl_v2"),
+        ("iommu=pt iommu.passthrough=0", "iommu", "pt", "iommu.passthrough=0"),
+        ("iommu.passthrough=0 iommu=pt", "iommu", "pt", "pt"),
+        ("iommu.passthrough=1 iommu=nopt", "iommu.passthrough", "1", "iommu=nopt"),
+        ("iommu=pt iommu.passthrough=on", "iommu", "pt", "pt"),
+        ("iommu=merge,noforce", "iommu", "merge", "noforce"),
+        ("quiet loglevel=7", "quiet", "present", "loglevel=7"),
+        ("loglevel=7 quiet", "quiet", "present", "present"),
+        ("debug quiet", "debug", "present", "quiet"),
+        ("slab_nomerge slub_merge", "slab_nomerge", "present", "slub_merge"),
+        ("modprobe.blacklist=nouveau,uveau", "modprobe.blacklist", "nouveau", "nouveau"),
+        ("cgroup_disable=memory cgroup_disable=cpu", "cgroup_disable", "memory", "memory"),
+        ("quiet", "loglevel", "7", "quiet"),
+        ("ro", "loglevel", "7", None),
+    ],
+)
+def test_of_arguments_that_set_one_variable_the_last_counts(
+    line: str, name: str, wanted: str, value: Optional[str]
+) -> None:
+    found = value_of(line, name, wanted)
+    assert found != wanted if value is ANYTHING_ELSE else found == value
+
+
+def test_a_semicolon_reaches_the_kernel_through_shell_and_boot_loader(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    declared = {"pci": "resource_alignment=20@0000:3b:00.0;20@0000:5d:00.0", "skew_tick": 1}
+    run(host, declared)
+    shell = f"GRUB_CMDLINE_LINUX_DEFAULT=quiet; . {host.files.locate(DROP_IN)}; echo $GRUB_CMDLINE_LINUX_DEFAULT"
+    told = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True, check=True).stdout
+    assert told == f'quiet "pci={declared["pci"]}" skew_tick=1\n'
+    reboot(host)
+    assert host.files.read("/proc/cmdline").endswith(f"pci={declared['pci']} skew_tick=1\n")
+    again = run(host, declared)
+    assert (again.status, again.changes) == (IN_SYNC, ())
+    run(host, state="absent")
+    assert "pci=" not in default_entry(host)
+
+
+def test_an_argument_of_another_name_that_sets_the_same_is_a_conflict_or_refused(tmp_path: Path) -> None:
+    defaults = 'GRUB_CMDLINE_LINUX=""\nGRUB_CMDLINE_LINUX_DEFAULT="quiet pci=noaer"\n'
+    host = machine(tmp_path, extra={"/etc/default/grub": defaults})
+    found = run(host, {"loglevel": 7, "pci": "realloc"}).remaining.conflicts
+    # What only adds up is none.
+    assert [(one.path, one.line, one.setting, one.value, one.wins) for one in found] == [
+        ("/etc/default/grub", 2, "loglevel", "quiet", "us")
+    ]
+    reboot(host)
+    assert run(host, {"loglevel": 7, "pci": "realloc"}).status == IN_SYNC
+    host.files.replace("/etc/default/grub.d/zz.cfg", 'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT debug"\n')
+    host.commands.run(["update-grub"])
+    with pytest.raises(OwnedByAnother) as caught:
+        run(host, {"loglevel": 7, "pci": "realloc"})
+    assert str(caught.value) == (
+        "Cannot set loglevel on the kernel command line: /etc/default/grub.d/zz.cfg line 1 sets it too, and comes "
+        "after ours (found debug, wanted 7). Remove debug there, or loglevel from the declaration."
+    )
 
 
 @pytest.mark.parametrize(

@@ -112,8 +112,18 @@ WRONG: Dict[str, Any] = {
     ),
     "two that exclude each other": (
         {"iommu": "pt", "iommu.passthrough": 0},
-        "Cannot declare iommu and iommu.passthrough: iommu=pt and iommu.passthrough=0 exclude each "
-        "other. Declare one of them.",
+        "Cannot declare iommu and iommu.passthrough: both set the kernel's default IOMMU domain, and the later one "
+        "counts. Declare one of them.",
+    ),
+    "two of one variable": (
+        {"quiet": True, "loglevel": 7},
+        "Cannot declare quiet and loglevel: both set the kernel's console log level, and the later one counts. "
+        "Declare one of them.",
+    ),
+    "two items of one choice": (
+        {"pci": "pcie_bus_perf,noaer,pcie_bus_safe"},
+        "Cannot declare kernel argument pci: a later item replaces pcie_bus_perf, as both set the same "
+        "(found pcie_bus_perf,noaer,pcie_bus_safe).",
     ),
     "no tickless CPUs without idle ticks": (
         {"nohz": "off", "nohz_full": "2-7"},
