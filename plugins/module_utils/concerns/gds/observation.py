@@ -171,8 +171,13 @@ def _overruling(files: Files, declared: Mapping[str, Any]) -> Iterator[Conflict]
         about = VARIABLES.get(name)
         if about == "" and value != PATH:
             yield Conflict(owner, path, at, f"{PATH} (all keys, by {name})", value, "them")
-        elif about in declared:
+        elif about and about in declared and not _says(value, declared[about]):
             yield Conflict(owner, path, at, f"{about} (by {name})", value, "them")
+
+
+def _says(text: str, value: Any) -> bool:
+    """Whether a variable has this value of the file: truth values are read in any case, numbers by their digits."""
+    return text == value if isinstance(value, str) else text.lower() == str(value).lower()
 
 
 def older(files: Files, text: Optional[str]) -> Iterator[Program]:

@@ -24,7 +24,7 @@ DOMAINS = "/etc/libvirt/qemu"
 COMMAND_LINE = "/proc/cmdline"
 # What the validator of the GPU Operator leaves once its VFIO manager has bound all GPUs (cmd/nvidia-validator).
 OPERATOR = "/run/nvidia/validations/vfio-pci-ready"
-THEM, US = "them", "us"
+THEM = "them"
 _HOSTDEV = regex(r"<hostdev\b[^>]*\btype=['\"]pci['\"][^>]*>.*?</hostdev>", re.DOTALL)
 _MANAGED = regex(r"<hostdev\b[^>]*\bmanaged=['\"]yes['\"]")
 _SOURCE = regex(r"<source\b.*?</source>", re.DOTALL)
@@ -48,15 +48,13 @@ def claims(files: Files, functions: Sequence[Function]) -> Dict[str, Claim]:
 
 
 def conflicts(files: Files, wanted: Mapping[str, str], claimed: Mapping[str, Claim]) -> Iterator[Conflict]:
-    """All who have a say in what is declared, whether they say the same or not."""
+    """The settings of other software that bind a GPU to another driver than is declared."""
     for address, claim in claimed.items():
-        if address in wanted:
-            wins = US if claim.driver == wanted[address] else THEM
-            yield Conflict(claim.owner, claim.path, claim.line, f"{address} {DRIVER}", claim.value, wins)
+        if address in wanted and claim.driver != wanted[address]:
+            yield Conflict(claim.owner, claim.path, claim.line, f"{address} {DRIVER}", claim.value, THEM)
     yield from _domains(files, wanted)
-    if wanted and files.exists(OPERATOR):
-        wins = US if all(driver == VFIO for driver in wanted.values()) else THEM
-        yield Conflict("GPU Operator", OPERATOR, None, DRIVER, VFIO, wins)
+    if any(driver != VFIO for driver in wanted.values()) and files.exists(OPERATOR):
+        yield Conflict("GPU Operator", OPERATOR, None, DRIVER, VFIO, THEM)
 
 
 def _ids(files: Files) -> Iterator[Claim]:

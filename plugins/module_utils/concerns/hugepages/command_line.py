@@ -43,7 +43,7 @@ def parse_assignments(state: HugepagesState, command_line: str) -> List[BootAssi
     global one.
     """
     found = []
-    for size_kb, value in parse_pages(command_line, state.default_kb).items():
+    for size_kb, value in parse_pages(command_line, state.boot_default_kb).items():
         path, line = _source(state, "hugepages")
         for node, count in value.items():
             tunable = f"{pool_folder(node, size_kb)}/nr_hugepages"
@@ -56,16 +56,26 @@ def parse_assignments(state: HugepagesState, command_line: str) -> List[BootAssi
     return found
 
 
+def default_size(command_line: str) -> int:
+    """The default page size in KiB that a command line asks for; 0 where it asks for none."""
+    found = [word.partition("=")[2] for word in command_line.split() if word.startswith("default_hugepagesz=")]
+    return _size_kb(found[-1]) if found else 0
+
+
+def _size_kb(text: str) -> int:
+    match = re.fullmatch(r"(\d+)([KMGkmg]?)", text)
+    factor = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+    return int(match[1]) * factor[match[2].upper()] // 1024 if match else 0
+
+
 def parse_pages(command_line: str, default_kb: int) -> Dict[int, Dict[Optional[int], int]]:
     """``hugepages=`` by page size and node (None: a total over all nodes). The first of each size counts."""
     found: Dict[int, Dict[Optional[int], int]] = {}
-    size_kb = default_kb
+    size_kb = default_size(command_line) or default_kb
     for word in command_line.split():
         name, _equals, text = word.partition("=")
         if name in ("hugepagesz", "default_hugepagesz"):
-            match = re.fullmatch(r"(\d+)([KMGkmg]?)", text)
-            factor = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
-            size_kb = int(match[1]) * factor[match[2].upper()] // 1024 if match else 0
+            size_kb = _size_kb(text)
         elif name == "hugepages" and size_kb and size_kb not in found:
             if re.fullmatch(r"\d+", text):
                 found[size_kb] = {None: int(text)}
@@ -79,7 +89,7 @@ def wanted_arguments(
     gigantic: Mapping[int, Mapping[Pool, int]], without_ours: Values, command_line: str, state: HugepagesState
 ) -> Tuple[str, ...]:
     """The arguments for pages of these sizes that are needed beside ``command_line``, which has those of others."""
-    others = parse_pages(command_line, state.default_kb)
+    others = parse_pages(command_line, state.boot_default_kb)
     arguments: List[str] = []
     for size_kb, counts in sorted(gigantic.items()):
         differs = any(without_ours[pool.tunable][0] != count for pool, count in counts.items())

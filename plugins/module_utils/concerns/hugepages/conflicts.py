@@ -15,7 +15,7 @@ from ..._kinds.tunables import BootAssignment
 from .next_boot import NextBoot
 from .patterns import is_total, touches
 from .spec import HugepagesDesired
-from .state import TMPFILES, HugepagesState, names_of
+from .state import HugepagesState, names_of
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def find_conflicts(
     others: Sequence[BootAssignment], state: HugepagesState, desired: HugepagesDesired, boot: NextBoot, scope: Scope
 ) -> Tuple[Conflict, ...]:
-    """Who else sets what is declared. Raises ``OwnedByAnother`` where the value would not stay the declared one."""
+    """Other owners of another value than the declared one. Raises ``OwnedByAnother`` where that would not stay."""
     found: List[Conflict] = []
     chosen = {want.tunable: want.value for want in desired.wants}
     for line in others:
@@ -39,13 +39,15 @@ def find_conflicts(
                 object_ = "all nodes"
                 tunables = [other.tunable for other in state.of_size(pool.size_kb)]
                 wanted = sum(int(chosen.get(tunable, boot.after[tunable][0]) or 0) for tunable in tunables)
-            wins = "us" if source is not None and source.path == TMPFILES else "them"
+            if line.value == str(wanted):
+                continue
+            wins = "them" if source == line else "us"
             conflict = Conflict(line.owner, line.path, line.line, f"{object_} {setting}", line.value, wins)
             if conflict not in found:
                 found.append(conflict)
             # A count on the command line is somebody's declaration; a policy there is only the kernel's first value.
             stays = line.later or (line.owner == COMMAND_LINE and pool is not None) or after != want.value
-            if scope.permanent and line.value != str(wanted) and stays:
+            if scope.permanent and stays:
                 where = line.path if line.line is None else f"{line.path}:{line.line}"
                 raise OwnedByAnother(
                     f"set {setting}",

@@ -17,7 +17,7 @@ from ..._linux import bootloader, numa
 from ..._linux.numa import NumaNode, parse_meminfo
 from ..._machine.numbers import number_of
 from . import owners
-from .command_line import read_arguments
+from .command_line import default_size, read_arguments
 from .owners import THP
 from .state import GLOBAL, NAME, TMPFILES, HugepagesState, KernelArguments, Pool, pool_folder, thp_object
 
@@ -53,14 +53,18 @@ def read_state(host: Host, *, every_tunable: bool) -> HugepagesState:
     if loader.carried or HUGEPAGE in loader.command_line:
         arguments = read_arguments(files, loader)
     tmpfiles = owners.read_tmpfiles(files)
+    thp_kb = read_pages(files, f"{THP}/hpage_pmd_size") // 1024
+    # Without an argument the kernel takes the size that one entry of the page tables maps, as THP does.
+    otherwise = (thp_kb or default_kb) if default_size(running) else default_kb
     return HugepagesState(
         nodes=nodes,
         pools=pools,
         reserved={size_kb: read_pages(files, f"{pool_folder(None, size_kb)}/resv_hugepages") for size_kb in sizes},
         default_kb=default_kb,
+        boot_default_kb=default_size(loader.command_line) or otherwise,
         tunables=tunables,
         thp_sizes=thp_sizes,
-        thp_kb=read_pages(files, f"{THP}/hpage_pmd_size") // 1024,
+        thp_kb=thp_kb,
         kernel=(int(release[1]), int(release[2])) if release else (0, 0),
         running=running,
         loader=loader,

@@ -71,4 +71,4 @@ def _names(line: BootAssignment, tunable: str) -> bool:
 def _global_tunables(size_kb: int, state: HugepagesState) -> List[str]:
     folder = pool_folder(None, size_kb)
     tunables = [f"{folder}/nr_hugepages", f"{folder}/nr_hugepages_mempolicy"]
-    return [*tunables, SYSCTL_TUNABLE] if size_kb == state.default_kb else tunables
+    return [*tunables, SYSCTL_TUNABLE] if size_kb == state.boot_default_kb else tunables

@@ -74,6 +74,8 @@ class HugepagesState:
     """By the path of the tunable, as ``tunables``."""
     reserved: Mapping[int, int]
     default_kb: int
+    boot_default_kb: int
+    """The size that ``vm.nr_hugepages`` counts: now, and after the next boot."""
     tunables: Mapping[str, Tunable]
     thp_sizes: Tuple[int, ...]
     thp_kb: int

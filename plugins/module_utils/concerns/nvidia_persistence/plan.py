@@ -16,7 +16,7 @@ from ..._core.value import frozen
 from ..._kinds.units import SERVICE, START, STOPPED, service_step, start_step
 from ..._linux.boot_service import not_persisted
 from ..._nvidia import unresponsive_gpu
-from .daemon import DROP_IN, EXEC_START, UNIT, after_ours
+from .daemon import DROP_IN, EXEC_START, UNIT, after_ours, mode_of
 from .spec import OFF, ON, SETTING
 from .state import TEXT, PersistenceDesired, PersistenceState
 
@@ -61,8 +61,8 @@ def refuse_impossible(state: PersistenceState, desired: PersistenceDesired, scop
     conflicts = []
     for source in daemon.sources[1:]:
         lines = [line for line in source.of(EXEC_START) if line]
-        if lines:
-            wins = "them" if overruled and source in after_ours(daemon.sources) else "us"
+        wins = "them" if overruled and source in after_ours(daemon.sources) else "us"
+        if lines and (wins == "them" or mode_of(lines[-1]) != mode):
             conflicts.append(Conflict("systemd drop-in", source.path, None, "ExecStart", lines[-1], wins))
     if scope.permanent and overruled:
         last = next((conflict for conflict in reversed(conflicts) if conflict.wins == "them"), None)

@@ -82,9 +82,8 @@ def of_tuned(
                     wanted=value,
                     hint="remove that line, declare its value, or set permanent: false",
                 )
-            wins = "us" if stays else "them"
-            conflict = Conflict("tuned", option.path, option.line, setting, option.value, wins)
-            if conflict not in found:
+            conflict = Conflict("tuned", option.path, option.line, setting, option.value, "them")
+            if not stays and conflict not in found:
                 found.append(conflict)
     return tuple(found)
 

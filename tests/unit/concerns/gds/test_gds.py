@@ -305,11 +305,16 @@ def test_without_a_library_what_some_releases_refuse_is_named(tmp_path: Path) ->
 def test_variables_that_count_more_than_the_file_are_named(tmp_path: Path) -> None:
     files = {
         "/etc/environment": "A=1\nCUFILE_ENV_PATH_JSON=/opt/site/cufile.json\nCUFILE_STATS_LEVEL=3\n",
+        # The same as is declared.
+        "/etc/profile.d/again.sh": "export CUFILE_FORCE_COMPAT_MODE=FALSE CUFILE_MAX_DEVICE_CACHE_SIZE=1024\n",
         "/etc/profile.d/gds.sh": "# site\nexport CUFILE_FORCE_COMPAT_MODE=true\n",
         "/etc/systemd/system.conf.d/10-gds.conf": '[Manager]\nDefaultEnvironment="CUFILE_LOGGING_LEVEL=DEBUG" B=2\n',
     }
     host = machine(tmp_path, files)
-    declared = {"properties": {"force_compat_mode": False}, "logging": {"level": "ERROR"}}
+    declared = {
+        "properties": {"force_compat_mode": False, "max_device_cache_size_kb": 1024},
+        "logging": {"level": "ERROR"},
+    }
     found = [(one.path, one.line, one.value, one.wins) for one in run(host, declared).remaining.conflicts]
     assert found == [
         ("/etc/environment", 2, "/opt/site/cufile.json", "them"),

@@ -222,13 +222,11 @@ def test_what_a_built_in_module_does_not_read_binds_nothing(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("path", "text", "conflict"),
     [
-        (f"/etc/driverctl.d/{FIRST}", "vfio-pci\n", ("driverctl", 1, f"{FIRST} driver", "vfio-pci", "us")),
         (
             "/etc/libvirt/qemu/one.xml",
             DOMAIN.format(managed="yes"),
             ("libvirt", 4, f"{FIRST} driver", "managed='yes'", "them"),
         ),
-        ("/run/nvidia/validations/vfio-pci-ready", "", ("GPU Operator", None, "driver", "vfio-pci", "us")),
     ],
 )
 def test_who_else_has_a_say_is_listed(tmp_path: Path, path: str, text: str, conflict: Tuple[Any, ...]) -> None:
@@ -237,6 +235,16 @@ def test_who_else_has_a_say_is_listed(tmp_path: Path, path: str, text: str, conf
     assert found.path == path
 
 
-def test_a_virtual_machine_that_leaves_the_driver_to_others_is_none_of_them(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, {"/etc/libvirt/qemu/one.xml": DOMAIN.format(managed="no")})
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/etc/libvirt/qemu/one.xml", DOMAIN.format(managed="no")),
+        (f"/etc/driverctl.d/{FIRST}", "vfio-pci\n"),
+        ("/run/nvidia/validations/vfio-pci-ready", ""),
+    ],
+)
+def test_who_leaves_the_driver_to_others_or_binds_the_declared_one_is_none_of_them(
+    tmp_path: Path, path: str, text: str
+) -> None:
+    machine = Machine(tmp_path, {path: text})
     assert machine.run(gpus=ALL).remaining.conflicts == ()

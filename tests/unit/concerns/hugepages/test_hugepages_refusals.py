@@ -247,19 +247,19 @@ OWNERS: Dict[str, Any] = {
         {SYSCTL: "vm.nr_hugepages = 1024\n"},
         one(per_node={"0": 1000, "1": 24}),
         None,
-        ("sysctl.d", SYSCTL, 1, "all nodes hugepages_2M", "1024", "us"),
+        None,
     ),
     "sysctl.d with the same total, spread as the kernel does": (
         {SYSCTL: "vm/nr_hugepages=1024\n"},
         one(pages=1024),
         None,
-        ("sysctl.d", SYSCTL, 1, "all nodes hugepages_2M", "1024", "them"),
+        None,
     ),
     "an overridden line of sysctl.d": (
         {SYSCTL: "vm.nr_hugepages = 1\n", "/usr/lib/sysctl.d/99-last.conf": "vm.nr_hugepages = 1024\n"},
         one(pages=1024),
         None,
-        ("sysctl.d", "/usr/lib/sysctl.d/99-last.conf", 1, "all nodes hugepages_2M", "1024", "them"),
+        None,
     ),
     "a glob of sysctl.d": (
         {SYSCTL: "vm.nr_huge*_mempolicy = 100\n"},
@@ -329,7 +329,7 @@ OWNERS: Dict[str, Any] = {
         TUNED,
         {"transparent": {"enabled": "never"}},
         None,
-        ("tuned", "/usr/lib/tuned/base/tuned.conf", 4, "transparent_hugepages enabled", "never", "them"),
+        None,
     ),
     "tuned with another total": (
         TUNED,
@@ -361,13 +361,13 @@ OWNERS: Dict[str, Any] = {
         GRUB,
         one("1G", pages=2),
         None,
-        ("kernel command line", "/etc/default/grub", 2, "all nodes hugepages_1G", "2", "them"),
+        None,
     ),
     "the same number per node in a drop-in of somebody else": (
         {"/etc/default/grub.d/db.cfg": 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX hugepagesz=1G hugepages=0:2,1:1"\n'},
         one("1G", per_node={"0": 2}),
         None,
-        ("kernel command line", "/etc/default/grub.d/db.cfg", 1, "node0 hugepages_1G", "2", "them"),
+        None,
     ),
 }
 
@@ -398,6 +398,22 @@ def test_what_somebody_else_already_brings_at_boot_is_not_written_again(tmp_path
     assert not host.files.exists(TMPFILES)
     assert host.commands.calls == []
     assert pages(host, 0) == 512
+
+
+def test_what_sysctl_counts_at_the_next_boot_is_the_default_size_of_its_command_line(tmp_path: Path) -> None:
+    defaults = 'GRUB_CMDLINE_LINUX_DEFAULT=""\nGRUB_CMDLINE_LINUX="default_hugepagesz=1G"\n'
+    host = machine(tmp_path, extra={SYSCTL: "vm.nr_hugepages = 4\n", "/etc/default/grub": defaults})
+    at_boot = converge(CONCERN, params(**one(pages=8)), host, check_mode=True).boot["pools"]
+    assert sum(at_boot["2M"].values()) == 0
+    with pytest.raises(OwnedByAnother, match=r"Cannot set hugepages_1G on all nodes: sysctl\.d sets it too"):
+        converge(CONCERN, params(**one("1G", pages=2)), host, check_mode=True)
+    # And without the argument, as it is now.
+    host.files.replace("/etc/default/grub", defaults.replace("default_hugepagesz=1G", ""))
+    host.commands.run(["update-grub"])
+    host.files.store("/proc/cmdline", "ro quiet default_hugepagesz=1G")
+    host.files.store("/proc/meminfo", host.files.read("/proc/meminfo").replace("2048 kB", "1048576 kB"))
+    at_boot = converge(CONCERN, params(**one(pages=4)), host, check_mode=True).boot["pools"]
+    assert sum(at_boot["2M"].values()) == 4
 
 
 def test_without_permanent_another_owner_is_only_listed(tmp_path: Path) -> None:
