@@ -24,9 +24,8 @@ from .spec import CPUS, FREQUENCIES, IDLE_STATE, MAX, MIN, ON, SMT, TURBO
 from .state import (
     BOOST,
     FILES,
-    MIN_PCT,
-    MIN_PCT_FILE,
     NO_TURBO,
+    PCT_FILES,
     SMT_CONTROL,
     read_cpu,
     read_idle,
@@ -60,8 +59,8 @@ def set_cpus(texts: Mapping[str, str], files: Files) -> None:
                 _set_global(SMT, SMT_CONTROL, text, files)
         elif setting == TURBO:
             _set_turbo(text, files)
-        elif setting == MIN_PCT:
-            _set_global(MIN_PCT, MIN_PCT_FILE, text, files)
+        elif setting in PCT_FILES:
+            _set_global(setting, PCT_FILES[setting], text, files)
         elif setting in FREQUENCIES:
             # Both with the first of them.
             if setting == next(one for one in FREQUENCIES if one in texts):

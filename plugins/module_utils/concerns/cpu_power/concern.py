@@ -26,9 +26,12 @@ from .spec import (
     GOVERNOR,
     IDLE,
     IDLE_STATE,
+    MAX,
     NAME,
     OFF,
+    ON,
     PERFORMANCE,
+    POLICY_BOOST,
     SETTINGS,
     SKIP,
     SMT,
@@ -38,10 +41,13 @@ from .spec import (
 )
 from .state import (
     ACTIVE,
+    BOOSTS,
     FILES,
+    MAX_PCT,
     MIN_PCT,
-    MIN_PCT_FILE,
+    NO_LIMIT,
     NO_SMT,
+    PCT_FILES,
     CpuPowerDesired,
     CpuPowerState,
     Driver,
@@ -128,9 +134,9 @@ class CpuPower:
         if declaration.idle_latency is not None or any(setting.startswith(IDLE_STATE) for setting in values):
             idle = read_idle(files, set(online))
             found.update(read_disabled(files, idle, None if declaration.idle_latency is not None else set(values)))
-        if MIN_PCT in asked:
-            percent = files.read_optional(MIN_PCT_FILE)
-            found[MIN_PCT] = {} if percent is None else {0: percent.strip()}
+        for setting in asked.intersection(PCT_FILES):
+            percent = files.read_optional(PCT_FILES[setting])
+            found[setting] = {} if percent is None else {0: percent.strip()}
         limits: Dict[int, Limits] = {}
         for cpu in online if asked.intersection(FREQUENCIES) else ():
             of_cpu = read_limits(files, cpu, turbo=values.get(TURBO, turbo))
@@ -170,6 +176,11 @@ class CpuPower:
                 unmanaged.append(Unmanaged(CPUS, setting, _lacking(setting, state)))
             elif setting == EPP and _implies_preference(texts, state):
                 texts[EPP] = PERFORMANCE
+        # What would keep a declared value from its effect.
+        if texts.get(TURBO) == ON and POLICY_BOOST in state.found:
+            texts[POLICY_BOOST] = BOOSTS
+        if MAX in texts and MAX_PCT in state.found:
+            texts[MAX_PCT] = NO_LIMIT
         if declaration.idle_latency is not None:
             if not state.idle:
                 unmanaged.append(Unmanaged(CPUS, IDLE, NO_IDLE))
@@ -243,6 +254,10 @@ def _asked(declaration: CpuPowerDeclaration) -> Set[str]:
         asked.update(FREQUENCIES)
     if values.get(TURBO) == OFF:
         asked.add(MIN_PCT)
+    if TURBO in values:
+        asked.add(POLICY_BOOST)
+    if MAX in values:
+        asked.add(MAX_PCT)
     return asked
 
 
@@ -290,7 +305,7 @@ def _squeezed(state: CpuPowerState, texts: Mapping[str, str]) -> Tuple[Setting, 
     if texts.get(TURBO) != OFF:
         return ()
     rows = []
-    for setting in (*FREQUENCIES, MIN_PCT):
+    for setting in (*FREQUENCIES, MIN_PCT, POLICY_BOOST):
         if setting in state.found and setting not in texts:
             found = described(state.found[setting])
             row = Setting(CPUS, setting, found, found, None, IDENTITY, effective_matters=False, boot_matters=False)

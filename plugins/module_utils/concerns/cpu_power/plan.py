@@ -28,17 +28,28 @@ from .spec import (
     NAME,
     OFF,
     ON,
+    POLICY_BOOST,
     SETTINGS,
     SMT,
     TURBO,
     WAIT,
 )
-from .state import FILES, MIN_PCT, MIN_PCT_FILE, SMT_CONTROL, CpuPowerDesired, CpuPowerState, by_cpu, described
+from .state import (
+    FILES,
+    MAX_PCT,
+    MIN_PCT,
+    PCT_FILES,
+    SMT_CONTROL,
+    CpuPowerDesired,
+    CpuPowerState,
+    by_cpu,
+    described,
+)
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
 
-ORDER = (SMT, TURBO, MIN_PCT, *(setting for setting in SETTINGS if setting not in (SMT, TURBO)))
+ORDER = (SMT, TURBO, POLICY_BOOST, MIN_PCT, MAX_PCT, *(setting for setting in SETTINGS if setting not in (SMT, TURBO)))
 GONE = "the driver that has the CPUs now does not have it"
 SHOWN = 3
 
@@ -143,8 +154,9 @@ def _squeezed_changes(state: CpuPowerState, squeezed: Sequence[Setting]) -> List
     changes = []
     for row in squeezed:
         before = state.found[row.setting]
-        after = dict(before)
-        for cpu, value in before.items():
+        # The switch of the machine moves those of all policies.
+        after = dict.fromkeys(before, "0") if row.setting == POLICY_BOOST else dict(before)
+        for cpu, value in before.items() if row.setting != POLICY_BOOST else ():
             _low, high, base = state.limits.get(cpu, (0, 0, 0))
             if base:
                 after[cpu] = str(min(int(value), base * 100 // high if row.setting == MIN_PCT else base))
@@ -159,8 +171,8 @@ def _probes(differing: Sequence[Setting], state: CpuPowerState) -> Tuple[str, ..
         cpu = min(state.found[row.setting])
         if row.setting in FILES:
             return (f"{FOLDER}/cpu{cpu}/{FILES[row.setting]}",)
-        if row.setting in (SMT, MIN_PCT):
-            return (SMT_CONTROL if row.setting == SMT else MIN_PCT_FILE,)
+        if row.setting == SMT or row.setting in PCT_FILES:
+            return (PCT_FILES.get(row.setting, SMT_CONTROL),)
         if row.setting.startswith(IDLE_STATE):
             number = next(one.number for one in state.idle[cpu] if one.setting == row.setting)
             return (f"{FOLDER}/cpu{cpu}/cpuidle/state{number}/disable",)

@@ -19,7 +19,20 @@ from ..._linux import cpulist
 from ..._linux.boot_service import BootCarrier
 from ..._linux.cpus import FOLDER
 from ..._machine.numbers import number_of
-from .spec import EPB, EPP, GOVERNOR, HIGHEST, IDLE_STATE, LOWEST, MAX, MIN, OFF, ON, CpuPowerDeclaration
+from .spec import (
+    EPB,
+    EPP,
+    GOVERNOR,
+    HIGHEST,
+    IDLE_STATE,
+    LOWEST,
+    MAX,
+    MIN,
+    OFF,
+    ON,
+    POLICY_BOOST,
+    CpuPowerDeclaration,
+)
 
 if TYPE_CHECKING:
     from ..._core.change import Unmanaged
@@ -33,6 +46,7 @@ FILES = {
     EPB: "power/energy_perf_bias",
     MIN: "cpufreq/scaling_min_freq",
     MAX: "cpufreq/scaling_max_freq",
+    POLICY_BOOST: "cpufreq/boost",
 }
 FREQUENCIES = "scaling_available_frequencies"
 SMT_CONTROL = f"{FOLDER}/smt/control"
@@ -40,9 +54,13 @@ FORCED_OFF = "forceoff"
 NO_SMT = ("notsupported", "notimplemented")
 NO_TURBO = f"{FOLDER}/intel_pstate/no_turbo"
 BOOST = f"{FOLDER}/cpufreq/boost"
-# Of the machine as a whole: turning turbo off squeezes it into what is left.
-MIN_PCT = "min_perf_pct"
-MIN_PCT_FILE = f"{FOLDER}/intel_pstate/{MIN_PCT}"
+# Of the machine as a whole, and only intel_pstate has them. Turning turbo off squeezes the lower one into what is left;
+# the upper one is a limit beside scaling_max_freq, and the lower of the two counts.
+MIN_PCT, MAX_PCT = "min_perf_pct", "max_perf_pct"
+PCT_FILES = {name: f"{FOLDER}/intel_pstate/{name}" for name in (MIN_PCT, MAX_PCT)}
+NO_LIMIT = "100"
+# With recent kernels a policy may have turbo off by itself. The switch of the machine sets all when it is moved.
+BOOSTS = "1"
 # CPUs of two kinds, each with idle states of its own.
 HYBRID = "/sys/devices/cpu_atom"
 POLLING = "POLL"

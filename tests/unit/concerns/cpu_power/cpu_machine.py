@@ -75,11 +75,12 @@ def amd_active() -> Dict[str, str]:
 
 
 def amd_other(mode: str) -> Dict[str, str]:
-    """The same in passive or guided mode, with the switch of kernel 6.11."""
+    """The same in passive or guided mode, with the switches of kernel 6.11: of the machine and of each policy."""
     files = {f"{CPU}/amd_pstate/status": f"{mode}\n", f"{CPU}/cpufreq/boost": "1\n"}
     for cpu in range(4):
         files.update(_frequencies(cpu, "amd-pstate", KERNEL_GOVERNORS, "schedutil", 400000, 3700000))
         files[f"{CPU}/cpu{cpu}/acpi_cppc/nominal_freq"] = "2400\n"
+        files[f"{CPU}/cpu{cpu}/cpufreq/boost"] = "1\n"
     return {**files, **_idle(AMD_IDLE, "acpi_idle"), **_smt("on")}
 
 
@@ -195,6 +196,7 @@ class CpuMachine:
                 (rf"{CPU}/cpu(\d+)/cpuidle/state(\d+)/disable", self._disable),
                 (rf"{CPU}/(intel_pstate)/no_turbo", self._turbo),
                 (rf"{CPU}/(cpufreq)/boost", self._turbo),
+                (rf"{CPU}/cpu(\d+)/cpufreq/boost", self._policy_boost),
                 (rf"{CPU}/(smt)/control", self._smt),
             ]
         )
@@ -315,6 +317,8 @@ class CpuMachine:
                 off = value == "0"
                 nominal = files.read_optional(f"{folder}/acpi_cppc/nominal_freq")
                 base = int(nominal) * 1000 if nominal else 0
+            if path[1] == "cpufreq" and files.exists(f"{folder}/cpufreq/boost"):
+                files.store(f"{folder}/cpufreq/boost", value)
             if off and base:
                 for end in ("min", "max"):
                     file = f"{folder}/cpufreq/scaling_{end}_freq"
@@ -322,6 +326,13 @@ class CpuMachine:
         percent = f"{CPU}/intel_pstate/min_perf_pct"
         if path[1] == "intel_pstate" and value == "1" and int(files.read(percent)) > 52:
             files.store(percent, "52")
+
+    def _policy_boost(self, files: KernelFiles, path: re.Match[str], value: str) -> None:
+        """store_local_boost() of drivers/cpufreq/cpufreq.c: not while the switch of the machine is off."""
+        self._refuse(path[0])
+        if files.read(f"{CPU}/cpufreq/boost").strip() == "0":
+            raise refusal(errno.EINVAL, path[0])
+        files.store(path[0], value)
 
     def _smt(self, files: KernelFiles, path: re.Match[str], value: str) -> None:
         self._refuse(path[0])

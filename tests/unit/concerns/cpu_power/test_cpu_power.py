@@ -201,6 +201,34 @@ def test_what_turbo_takes_along_comes_back_with_it(tmp_path: Path, files: Any) -
     assert untouched(machine) == before
 
 
+def test_turbo_is_on_only_where_each_policy_has_it_too(tmp_path: Path) -> None:
+    machine = CpuMachine(tmp_path, amd_passive())
+    for cpu in (2, 3):
+        machine.put(f"{CPU}/cpu{cpu}/cpufreq/boost", "0")
+    before = untouched(machine)
+    outcome = run(machine, turbo=True)
+    assert changes_of(outcome) == {"boost": ("1 on 0-1; 0 on 2-3", "1")}
+    assert machine.each("cpufreq/boost") == ["1"] * 4
+    assert run(machine, turbo=True).changes == ()
+    run(machine, state="absent")
+    assert untouched(machine) == before
+    # The switch of the machine moves those of the policies.
+    run(machine, turbo=False)
+    assert machine.each("cpufreq/boost") == ["0"] * 4
+    run(machine, state="absent")
+    assert untouched(machine) == before
+
+
+def test_the_highest_frequency_is_not_limited_for_the_whole_machine(tmp_path: Path) -> None:
+    machine = CpuMachine(tmp_path, intel_active())
+    machine.put(f"{CPU}/intel_pstate/max_perf_pct", "60")
+    before = untouched(machine)
+    assert changes_of(run(machine, max_frequency="highest")) == {"max_perf_pct": ("60", "100")}
+    assert run(machine, max_frequency="highest").changes == ()
+    run(machine, state="absent")
+    assert untouched(machine) == before
+
+
 def test_without_turbo_the_highest_frequency_is_the_nominal_one(tmp_path: Path) -> None:
     machine = CpuMachine(tmp_path, intel_active())
     run(machine, turbo=False, min_frequency="highest", max_frequency="highest")
