@@ -22,7 +22,7 @@ from . import places, schema
 from .checkpoints import NAMES, Node
 from .places import K3S, RKE2, UNITS, Place
 from .schema import FIELDS, meaning
-from .state import HEALTHY, NOTE, STOPPED, UNHEALTHY, KubeletState, Machine
+from .state import HEALTHY, NOTE, STOPPED, UNHEALTHY, Delay, KubeletState, Machine
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -73,6 +73,7 @@ def observe(host: Host, declaration: KubeletDeclaration, scope: Scope) -> Kubele
         starts=there[unit] == systemd.ENABLED,
         interrupted=files.exists(NOTE),
         checkpoints=_checkpoints(files, place),
+        delay=_delay(files) if schema.GRACE in declaration.values else Delay(),
     )
     if not place.there:
         return state
@@ -94,6 +95,12 @@ def observe(host: Host, declaration: KubeletDeclaration, scope: Scope) -> Kubele
             isolated=isolated or cpu_claims.isolated_now(files),
         )
     return state
+
+
+def _delay(files: Files) -> Delay:
+    from .logind import delay_after_kubelet
+
+    return delay_after_kubelet(files)
 
 
 def is_healthy(host: Host, address: str) -> bool:

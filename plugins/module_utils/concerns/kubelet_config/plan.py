@@ -59,6 +59,7 @@ def plan(state: KubeletState, desired: KubeletDesired, scope: Scope) -> Plan:
         return Plan(tuple(rows), (), desired.unmanaged)
     if not scope.restoring:
         _refuse_overruled(state, desired)
+        _refuse_short_delay(state, desired)
     if misfits and not scope.immediate and scope.permanent:
         raise _not_without_start(misfits)
     waiting = _in_the_way(rows, state)
@@ -197,6 +198,20 @@ def _refuse_overruled(state: KubeletState, desired: KubeletDesired) -> None:
                 wanted=shown(key, wanted),
                 hint="remove it there, declare the same value, or leave it out of the declaration",
             )
+
+
+def _refuse_short_delay(state: KubeletState, desired: KubeletDesired) -> None:
+    grace = desired.ours.get(schema.GRACE)
+    if grace is not None and schema.duration(grace) > state.delay.seconds * 1000:
+        raise OwnedByAnother(
+            f"set {schema.GRACE}",
+            object=KUBELET,
+            cause=f"{state.delay.path} sets a shorter InhibitDelayMaxSec, and logind reads it after the kubelet's own "
+            "drop-in",
+            found=state.delay.text,
+            wanted=shown(schema.GRACE, grace),
+            hint="remove it there, or set it to the grace period at least",
+        )
 
 
 def _steps(

@@ -39,12 +39,22 @@ class Machine:
 
 
 @frozen
+class Delay:
+    """The longest delay of a shutdown in seconds, infinite for none, as ``text`` says in the file ``path``."""
+
+    path: str = ""
+    text: str = ""
+    seconds: float = float("inf")
+
+
+@frozen
 class KubeletState:
     """What was seen.
 
     ``unit`` is empty where there is no kubelet. ``values`` are those that the running one says or has read, None
     where nobody knows, and ``computed`` why it was not asked. ``service`` is None where systemd does not run.
     ``starts`` says that a boot starts it, and ``interrupted`` that a run of ours did not come to its end.
+    ``delay`` is how long logind lets it delay a shutdown, read where a grace period is declared.
     ``checkpoints`` are path and text of the state files by kind. ``hugepages`` are the bytes by size that it knew
     when it started, and ``pods`` those that may have CPUs of their own.
 
@@ -70,6 +80,7 @@ class KubeletState:
     system: Tuple[Claim, ...] = ()
     isolated: Tuple[Claim, ...] = ()
     cgroups: Tuple[str, ...] = ()
+    delay: Delay = Delay()
 
     @property
     def found(self) -> Mapping[str, Any]:

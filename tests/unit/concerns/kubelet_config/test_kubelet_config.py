@@ -10,7 +10,7 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Optional
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.filter.is_disruptive import HARMLESS_TO_PODS, is_disruptive
@@ -226,6 +226,39 @@ def k3s(tmp_path: Path, more: Mapping[str, str]) -> FakeHost:
     host = build(tmp_path, {path: text for path, text in files.items() if text is not None}, links)
     Kubelet(host)
     return host
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({}, None),
+        ({"99-zz.conf": "5"}, "5"),
+        ({"99-zz.conf": "1min 59s"}, "1min 59s"),
+        ({"99-zz.conf": "2min"}, None),
+        ({"99-zz.conf": "infinity"}, None),
+        # Its own drop-in comes after this one.
+        ({"50-site.conf": "5"}, None),
+        ({"99-zz.conf": "5", "99-zzz.conf": "1h"}, None),
+        ({"99-zz.conf": "5 parsecs"}, None),
+    ],
+)
+def test_a_grace_period_that_logind_cuts_short_is_refused(
+    tmp_path: Path, files: Mapping[str, str], found: Optional[str]
+) -> None:
+    folder = "/etc/systemd/logind.conf.d"
+    texts = {f"{folder}/{name}": f"[Login]\nInhibitDelayMaxSec={value}\n" for name, value in files.items()}
+    host, _kubelet = machine(tmp_path, texts)
+    if found is None:
+        run(host, {"shutdown_grace_period": "2m"})
+        assert run(host, {"shutdown_grace_period": "2m"}).changes == ()
+        return
+    with pytest.raises(OwnedByAnother) as caught:
+        run(host, {"shutdown_grace_period": "2m"})
+    assert str(caught.value) == (
+        f"Cannot set shutdownGracePeriod on kubelet: {folder}/99-zz.conf sets a shorter InhibitDelayMaxSec, and logind "
+        f"reads it after the kubelet's own drop-in (found {found}, wanted 2m). Remove it there, or set it to the grace "
+        "period at least."
+    )
 
 
 def test_k3s_before_1_32_gets_arguments(tmp_path: Path) -> None:
