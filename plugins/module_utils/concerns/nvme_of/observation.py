@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
+from ..._core.errors import DeclarationError
 from ..._core.value import field, frozen
 from ..._kinds import units
 from ..._linux import systemd
@@ -20,7 +21,7 @@ from .state import Discovered, NvmeOfState, Told
 if TYPE_CHECKING:
     from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
-    from .targets import Controller, Subsystem
+    from .targets import Controller, Identity, Subsystem
 
 
 @frozen
@@ -33,7 +34,9 @@ class _Ends:
 
 def observe(host: Host, declaration: NvmeOfDeclaration, scope: Scope) -> NvmeOfState:
     files = host.files
-    controllers, subsystems = targets.read_controllers(files), targets.read_subsystems(files)
+    identity_files = targets.read_identity_files(files)
+    identity = _identity(files, identity_files, needed=bool(declaration.at_boot))
+    controllers, subsystems = targets.read_controllers(files, identity), targets.read_subsystems(files)
     text = files.read_optional(lines.UNIT_PATH)
     at_boot = lines.connected_by(text)
     targets.adopt(controllers, _known(declaration))
@@ -41,11 +44,10 @@ def observe(host: Host, declaration: NvmeOfDeclaration, scope: Scope) -> NvmeOfS
     ends = _Ends()
     if not scope.restoring:
         ends = _ends_of(files, declaration, controllers, subsystems, at_boot=at_boot, told=discovered.told)
-    identity_files = targets.read_identity_files(files)
     return NvmeOfState(
         declaration=declaration,
         identity_files=identity_files,
-        identity=targets.identity_of_host(files, identity_files) if declaration.at_boot else None,
+        identity=identity if declaration.at_boot else None,
         controllers=controllers,
         subsystems=subsystems,
         unit=units.unit_file(host, lines.UNIT, lines.UNIT_PATH, "unit", text),
@@ -58,6 +60,16 @@ def observe(host: Host, declaration: NvmeOfDeclaration, scope: Scope) -> NvmeOfS
         no_interfaces=_no_interfaces(files, declaration.at_boot, controllers),
         discovered=discovered,
     )
+
+
+def _identity(files: Files, found: Mapping[str, Optional[str]], *, needed: bool) -> Optional[Identity]:
+    """How targets know this host; None where it has no name, and nothing is to be connected."""
+    try:
+        return targets.identity_of_host(files, found)
+    except DeclarationError:
+        if needed:
+            raise
+        return None
 
 
 def _known(declaration: NvmeOfDeclaration) -> Set[Key]:

@@ -119,13 +119,13 @@ def _machine_uuid(files: Files) -> str:
     return uuid
 
 
-def read_controllers(files: Files) -> Dict[Key, Controller]:
-    """Those that are reached over a network, or a loop."""
+def read_controllers(files: Files, identity: Optional[Identity] = None) -> Dict[Key, Controller]:
+    """Those that are reached over a network, or a loop, and where ``identity`` is given, by this host of that name."""
     found: Dict[Key, Controller] = {}
     for name in files.names(CONTROLLERS):
         folder = f"{CONTROLLERS}/{name}"
         transport = _text(files, f"{folder}/transport")
-        if transport in ("", "pcie"):
+        if transport in ("", "pcie") or not _is_of(files, folder, identity):
             continue
         address = dict(part.strip().partition("=")[::2] for part in _text(files, f"{folder}/address").split(","))
         numbers = {option: _number(files, f"{folder}/{known.file}", known.added) for option, known in NUMBERS.items()}
@@ -135,6 +135,14 @@ def read_controllers(files: Files) -> Dict[Key, Controller]:
         if key not in found or found[key].state != LIVE:
             found[key] = controller
     return found
+
+
+def _is_of(files: Files, folder: str, identity: Optional[Identity]) -> bool:
+    """Whether a target knows this connection by that name and number, as far as the kernel shows them."""
+    if identity is None:
+        return True
+    shown = (_text(files, f"{folder}/hostnqn"), identity.nqn), (_text(files, f"{folder}/hostid"), identity.number)
+    return all(found.lower() in ("", wanted.lower()) for found, wanted in shown)
 
 
 def _nqn(files: Files, folder: str) -> str:

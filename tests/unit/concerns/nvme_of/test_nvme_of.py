@@ -152,6 +152,25 @@ def test_connections_of_others_are_left_alone_and_stay_when_they_were_declared_t
     assert (machine.root / "sys/class/nvme/nvme1/reconnect_delay").read_text() == "10\n"
 
 
+def test_a_connection_by_another_name_of_this_host_is_not_the_declared_one(machine: Machine) -> None:
+    theirs = {"nqn": DATA, "transport": "tcp", "traddr": "10.10.0.5", "trsvcid": "4420"}
+    machine.connect({**theirs, "hostnqn": f"{PREFIX}{NUMBER}", "hostid": NUMBER})
+    assert machine.run(ONE).status == "drifted"
+    assert machine.connected == ["10.10.0.5"] * 2
+    assert machine.run(ONE).changes == ()
+    machine.run(state="absent")
+    assert machine.connected == ["10.10.0.5"]
+    assert (machine.root / "sys/class/nvme/nvme1/hostid").read_text().strip() == NUMBER
+
+
+def test_a_connection_by_the_name_of_this_host_with_another_number_keeps_it_from_its_own(machine: Machine) -> None:
+    theirs = {"nqn": DATA, "transport": "tcp", "traddr": "10.10.0.5", "trsvcid": "4420"}
+    machine.connect({**theirs, "hostnqn": NQN, "hostid": NUMBER})
+    with pytest.raises(Refused, match="the kernel returned Invalid argument"):
+        machine.run(ONE)
+    assert machine.connected == ["10.10.0.5"]
+
+
 def test_what_is_not_declared_any_more_ends_but_not_the_last_way_to_a_disk_in_use(machine: Machine) -> None:
     machine.run(BOTH)
     machine.mount("nvme1n1")
