@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
@@ -381,6 +381,38 @@ def test_it_is_made_anew_where_it_certainly_is_not_of_this_driver_and_layout(
     tmp_path: Path, files: Dict[str, str], state: str
 ) -> None:
     host, found = seen(tmp_path, files)
+    assert cdi.state_of(host.files, found) == state
+
+
+# As Linux lists them with driver 570.86.15: those of UVM and of the capabilities are given out at each boot.
+DEVICES = """\
+Character devices:
+  1 mem
+195 nvidia
+195 nvidiactl
+235 nvidia-caps
+511 nvidia-uvm
+
+Block devices:
+511 mdp
+"""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "devices", "state"),
+    [
+        ("    major: 511\n    minor: 0\n", DEVICES, CURRENT),
+        ("    major: 510\n", DEVICES, "it gives /dev/nvidia-uvm the major number 510, which is 511 since this boot"),
+        ("    major: 510\n", None, CURRENT),
+        ("    major: 510\n", DEVICES.replace("511 nvidia-uvm\n", ""), CURRENT),
+    ],
+)
+def test_device_numbers_of_another_boot_are_not_current(
+    tmp_path: Path, numbers: str, devices: Optional[str], state: str
+) -> None:
+    files = tree(**TWO_GPUS)
+    files[NEW] = GENERATED.replace("  - path: /dev/nvidia-uvm\n", f"  - path: /dev/nvidia-uvm\n{numbers}")
+    host, found = seen(tmp_path, {**files, **({} if devices is None else {"/proc/devices": devices})})
     assert cdi.state_of(host.files, found) == state
 
 

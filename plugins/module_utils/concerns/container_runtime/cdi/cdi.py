@@ -47,6 +47,14 @@ ALWAYS_THERE = (f"{CAPABILITIES}/mig/config", f"{CAPABILITIES}/mig/monitor")
 
 LIBRARY = regex(r"/lib(?:cuda|nvidia-ml)\.so\.(\d+\.\d+(?:\.\d+)?)")
 GPU_NODE = regex(r"/dev/nvidia(\d+)")
+# As /proc/devices names them; all but that of the GPUs (195) get another number at each boot.
+DRIVERS_OF_NODES = (
+    ("/dev/nvidia-caps/", ("nvidia-caps",)),
+    ("/dev/nvidia-caps-imex-channels/", ("nvidia-caps-imex-channels",)),
+    ("/dev/nvidia-uvm", ("nvidia-uvm",)),
+    ("/dev/nvidia-nvswitch", ("nvidia-nvswitch",)),
+    ("/dev/nvidia", ("nvidia-frontend", "nvidia")),
+)
 CAPABILITY_NODE = regex(r"/dev/nvidia-caps/nvidia-cap(\d+)")
 
 
@@ -54,7 +62,8 @@ CAPABILITY_NODE = regex(r"/dev/nvidia-caps/nvidia-cap(\d+)")
 class Specification:
     """One file. ``error`` says why it cannot be read, and is empty otherwise.
 
-    ``devices`` are the full names, such as ``nvidia.com/gpu=0``. ``paths`` are all paths that it names.
+    ``devices`` are the full names, such as ``nvidia.com/gpu=0``. ``paths`` are all paths that it names, and ``majors``
+    the major numbers that it gives to device nodes, by path.
     """
 
     document: Document
@@ -62,6 +71,7 @@ class Specification:
     devices: Tuple[str, ...] = ()
     paths: FrozenSet[str] = frozenset()
     error: str = ""
+    majors: FrozenSet[Tuple[str, int]] = frozenset()
 
     @property
     def path(self) -> str:
@@ -178,7 +188,7 @@ def read_specification(document: Document) -> Specification:
         return Specification(document, error=f"line {error.lineno}, column {error.colno}: {error.msg}")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         return Specification(document, error=f"it is not a specification: {error!r}")
-    return Specification(document, str(kind), names, frozenset(_paths(said)))
+    return Specification(document, str(kind), names, frozenset(_paths(said)), majors=frozenset(_majors(said)))
 
 
 def state_of(files: Files, seen: Specifications) -> str:
@@ -199,6 +209,10 @@ def state_of(files: Files, seen: Specifications) -> str:
     releases = {match[1] for match in map(LIBRARY.search, paths) if match}
     if releases and version not in releases:
         return f"it is of driver {', '.join(sorted(releases))}, and {version} is loaded"
+    for path, major in sorted(mine[-1].majors):
+        current = _majors_now(files, path)
+        if current and major not in current:
+            return f"it gives {path} the major number {major}, which is {min(current)} since this boot"
     there = _minors(files, tuple(f"{GPUS}/{address}/information" for address in files.names(GPUS)))
     named = _numbers(GPU_NODE, paths)
     if there and not named <= there:
@@ -247,6 +261,25 @@ def _paths(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _paths(item)
+
+
+def _majors(value: Any) -> Iterator[Tuple[str, int]]:
+    if isinstance(value, dict):
+        major = str(value.get("major", ""))
+        if isinstance(value.get("path"), str) and major.isdecimal():
+            yield value["path"], int(major)
+        for inner in value.values():
+            yield from _majors(inner)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _majors(item)
+
+
+def _majors_now(files: Files, path: str) -> Set[int]:
+    """The major numbers of the driver of a device node; empty where the kernel does not list it."""
+    names = next((names for start, names in DRIVERS_OF_NODES if path.startswith(start)), ())
+    listed = (line.split() for line in (files.read_optional("/proc/devices") or "").partition("Block")[0].splitlines())
+    return {int(words[0]) for words in listed if len(words) == 2 and words[1] in names and words[0].isdecimal()}
 
 
 def _numbers(pattern: re.Pattern[str], paths: FrozenSet[str]) -> Set[int]:
