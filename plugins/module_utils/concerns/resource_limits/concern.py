@@ -42,6 +42,8 @@ class LimitsState(FilesState):
 
     services: ServicesState = field(default_factory=ServicesState)
     nr_open: NrOpen = NrOpen(None, None)
+    uncovered: Tuple[Tuple[str, str], ...] = ()
+    """The services whose sessions pam_limits does not limit, each with the reason."""
 
 
 @frozen
@@ -112,7 +114,12 @@ class ResourceLimits(OwnFilesConcern):
         services = SERVICES.observe(host, wanted)
         matters = any(key[1].endswith("nofile") for key in (*state.keys, *services.keys))
         nr_open = read_nr_open(host.files) if matters else NrOpen(None, None)
-        return LimitsState(state.keys, state.texts, state.file, facts, services, nr_open)
+        uncovered: Tuple[Tuple[str, str], ...] = ()
+        if declaration.values and is_there and not scope.restoring:
+            from ..._linux.pam_stacks import without_limits
+
+            uncovered = tuple(without_limits(host.files, CONF))
+        return LimitsState(state.keys, state.texts, state.file, facts, services, nr_open, uncovered)
 
     def resolve(self, declaration: FilesDeclaration, state: FilesState) -> LimitsDesired:
         declaration = cast(LimitsDeclaration, declaration)
@@ -142,7 +149,11 @@ class ResourceLimits(OwnFilesConcern):
                     hint="raise fs.nr_open first, also for the next boot, as kernel_tunables does, or lower nofile",
                 )
         of_sessions = super().resolve(declaration, state)
-        return LimitsDesired(of_sessions.values, of_sessions.text, (), wanted)
+        unmanaged = tuple(
+            Unmanaged(f"sessions of {service}", "limits", why, hint="correct that, or set strict: false")
+            for service, why in state.uncovered
+        )
+        return LimitsDesired(of_sessions.values, of_sessions.text, unmanaged, wanted)
 
     def restore(self, baseline: Baseline, state: FilesState) -> LimitsDesired:
         return LimitsDesired({}, None)

@@ -169,3 +169,15 @@ def test_a_limit_that_no_session_could_have_is_refused(tmp_path: Path, sessions:
     with pytest.raises(DeclarationError, match=cause):
         run(host, sessions)
     assert not host.files.exists(OURS)
+
+
+def test_sessions_that_pam_does_not_limit_are_named(tmp_path: Path) -> None:
+    host = machine(
+        tmp_path,
+        {"/etc/pam.d/sshd": "session required pam_unix.so\n", "/etc/pam.d/su": "session required pam_limits.so\n"},
+    )
+    outcome = run(host, {"memlock": "unlimited"})
+    why = "/etc/pam.d/sshd does not run pam_limits.so for sessions"
+    assert [(one.object, one.reason) for one in outcome.remaining.unmanaged] == [("sessions of sshd", why)]
+    # Nobody needs to know where nothing is declared of sessions.
+    assert run(host, state="absent").remaining.unmanaged == ()
