@@ -217,7 +217,7 @@ unmanaged:
       type: str
       sample: the GPU is missing
 conflicts:
-  description: Who else binds GPUs on this node.
+  description: Other software that binds a declared GPU to another driver.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -243,7 +243,7 @@ conflicts:
       type: str
       sample: managed='yes'
     wins:
-      description: C(us) where it says the same, else C(them), which is an error unless it is libvirt.
+      description: Always C(them). With driverctl, modprobe.d and the command line it is an error too.
       type: str
       sample: them
 reboot_required:

@@ -18,12 +18,12 @@ description:
   - What is in effect is what the running kernel was given, and what it made of it, where it tells
     (C(/sys/devices/system/cpu/isolated), C(nohz_full), the types of the IOMMU groups). The rest is pending until a
     reboot, which this module never does.
-  - Only the exact arguments that this module set are its own. Those of others stay, also with O(state=absent). Where
-    the kernel would take another one than the declared one (of C(isolcpus) and C(nohz_full) the first, of most the
-    last; C(iommu), C(pci) and others add up item by item, and of items that set the same the last counts), the change
-    is refused with file and line; where ours counts, the other is listed in RV(conflicts). That also holds for
-    arguments of different names that set the same variable of the kernel, such as C(quiet) and C(loglevel), or
-    C(iommu=pt) and C(iommu.passthrough).
+  - Only the exact arguments that this module set are its own. Arguments of other owners stay, also with
+    O(state=absent). The change is refused, with file and line, if an argument of another owner would override the
+    declared one. Of C(isolcpus) and C(nohz_full) the kernel takes the first, of most others the last. C(iommu), C(pci)
+    and some others are read item by item, and the last item that sets a kernel variable counts. Arguments of different
+    names can set the same variable too, such as C(quiet) and C(loglevel), or C(iommu=pt) and C(iommu.passthrough). If
+    the declared argument takes effect, the other one is listed in RV(conflicts).
   - With GRUB the arguments go to a drop-in or a marked line that appends to C(GRUB_CMDLINE_LINUX_DEFAULT). Entries for
     recovery do not get them, so what booted before can still be chosen in the menu. With loader entries all entries get
     them; there the line can be edited in the menu.

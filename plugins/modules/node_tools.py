@@ -12,9 +12,9 @@ version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
 description:
-  - Installs the command C(gpufleet), a single file of Python that needs no Ansible, as
-    C(/var/lib/gpufleet/program/gpufleet.pyz), and C(/usr/local/sbin/gpufleet), which starts it. Where C(/usr/local) is
-    read-only, it is started as C(/bin/sh /var/lib/gpufleet/program/gpufleet). C(gpufleet status) compares what is
+  - Installs the command C(gpufleet), a single Python file that needs no Ansible, as
+    C(/var/lib/gpufleet/program/gpufleet.pyz), and C(/usr/local/sbin/gpufleet), which starts it. If C(/usr/local) is
+    read-only, start it with C(/bin/sh /var/lib/gpufleet/program/gpufleet). C(gpufleet status) compares what is
     declared, in effect and due at the next boot, like an audit, for whoever is logged in.
   - Installs and enables C(gpufleet-boot.service), which applies at boot what no mechanism of the operating system
     carries across a reboot, such as clocks and power limits of GPUs. It starts after the driver and before the services
@@ -126,8 +126,8 @@ changes:
       sample: /var/lib/gpufleet/program/gpufleet.pyz
     setting:
       description:
-        - C(archive), C(bytecode), C(launcher), C(command), C(unit), C(enabled), C(mode and owner) or
-          C(declaration).
+        - C(archive), C(bytecode), C(launcher) (the script in C(/var/lib/gpufleet/program)), C(command)
+          (the script in C(/usr/local/sbin)), C(unit), C(enabled), C(mode and owner) or C(declaration).
       type: str
       sample: archive
     before:

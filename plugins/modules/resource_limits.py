@@ -194,17 +194,19 @@ pending_reasons:
   type: list
   elements: str
 unmanaged:
-  description: Limits that nothing on this machine would read, as it has no pam_limits.
+  description:
+    - Limits that do not take effect, because pam_limits is not installed, or sessions of a service do
+      not get them.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
   contains:
     object:
-      description: C(*) or C(root).
+      description: C(*), C(root), or the sessions of a service, such as C(sessions of sshd).
       type: str
       sample: root
     setting:
-      description: The limit and its type.
+      description: The limit and its type, or C(limits) for all.
       type: str
       sample: hard memlock
     reason:

@@ -22,10 +22,10 @@ BELIEVED = "root would act on it"
 
 
 def exposed(files: Files, path: str, *, matter: str = RUN) -> str:
-    """Why others than root may change a file or a folder on the way to it; empty where nobody may.
+    """Return why users other than root can change a file or a folder above it; empty if they cannot.
 
-    ``matter`` ends the sentence: why that matters. On the way to what is ours a group may: Debian's ``/usr/local``
-    belongs to that of its staff. In a folder with the sticky bit, others cannot replace what is not theirs.
+    ``matter`` ends the sentence: why that matters. Outside of our folders a group may have write access. In a folder
+    with the sticky bit, users cannot replace files of other users.
     """
     link = link_of_ours(files, path)
     if link:

@@ -67,9 +67,10 @@ def fault_of(files: Files, path: str, *, removes: bool = False) -> Tuple[str, st
 
 
 def read_only_folder(files: Files, path: str) -> str:
-    """The folder that keeps even root from writing or removing a file, as access(2) says; empty where none does.
+    """The folder in which even root cannot write or remove a file, by access(2); empty if root can.
 
-    It is on a read-only file system, or immutable. Where folders are missing, it is the one to make them in.
+    It is on a read-only file system, or immutable. If parts of the path do not exist, it is the nearest folder that
+    does.
     """
     folder = os.path.dirname(files.resolve(path))
     while folder != "/" and not files.exists(folder):

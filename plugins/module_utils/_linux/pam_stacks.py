@@ -38,7 +38,7 @@ def without_limits(files: Files, conf: str) -> Iterator[Tuple[str, str]]:
         if not read:
             why = why or f"{path} does not run {LIMITS} for sessions"
         elif not {"", conf}.intersection(read):
-            why = why or f"{path} has {LIMITS} read {read[0]}"
+            why = why or f"{path} gives {LIMITS} another file: conf={read[0]}"
         if why:
             yield service, why
 
@@ -67,7 +67,7 @@ def session_modules(files: Files, service: str, seen: Tuple[str, ...] = ()) -> I
 
 
 def use_pam(files: Files) -> str:
-    """Why sshd opens its sessions without PAM; empty where it asks PAM, or has no file that says so."""
+    """Return why sshd opens sessions without PAM; empty if it uses PAM, or if its configuration cannot be read."""
     try:
         first = next(_use_pam(files, SSHD, set()), None)
     except PermissionError:

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The program on the node: where it is, and of what is compiled who may believe it, and what is wrong with it.
+"""The program on the node: its paths, and whether its compiled form is intact and can be trusted.
 
-What is compiled are two files in a folder that is named after the SHA-256 sum of the archive: the modules as bytecode,
-and an entry that the controller runs for a look. The entry says what the bytecode and the archive were when it was
-made.
+The compiled form is two files in a folder that is named after the SHA-256 sum of the archive: the modules as bytecode,
+and an entry that the controller runs for a look. The entry has the checksums that the bytecode and the archive had when
+it was made.
 """
 
 from __future__ import annotations

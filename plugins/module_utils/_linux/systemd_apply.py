@@ -126,7 +126,7 @@ def start_at_boot(action: StartAtBoot, host: Host) -> None:
 
 
 def run_service(action: RunService, host: Host) -> None:
-    """Raises ``Refused`` with what systemd said, and where a unit that was restarted was not."""
+    """Raises ``Refused`` with systemd's message if systemctl fails, or if a restart did not restart the unit."""
     before = invocation(host, action.unit) if action.verb == "restart" else ""
     _systemctl(host, (action.verb, action.unit), f"{action.verb} {action.unit}")
     if before and invocation(host, action.unit) == before:
@@ -136,7 +136,7 @@ def run_service(action: RunService, host: Host) -> None:
 
 
 def invocation(host: Host, unit: str) -> str:
-    """The ID of this run of a unit, another one after each start; empty where systemd tells none."""
+    """The InvocationID of a unit, which is new after each start; empty if systemd reports none."""
     try:
         return "".join(value for block in show(host, ("InvocationID",), (unit,)) for value in block["InvocationID"])
     except (CannotLook, KeyError):
@@ -270,9 +270,10 @@ def reload_where_harmless(host: Host) -> None:
 
 
 def reexecute(host: Host) -> None:
-    """Let systemd execute itself with all that it knows, which no service notices; this waits as a reload does.
+    """Re-execute systemd, which keeps its state and interrupts no service.
 
-    Raises ``NotInEffect`` where systemctl succeeds and systemd runs on as it was.
+    Does nothing if systemd does not run, or if containers would lose their GPUs. Raises ``NotInEffect`` if systemctl
+    exits with 0 but systemd was not re-executed.
     """
     if not running(host.files) or containers_that_lose_gpus(host):
         return

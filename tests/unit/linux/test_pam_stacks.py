@@ -68,7 +68,7 @@ OTHER = "/etc/security/other.conf"
         ),
         pytest.param(
             {**DEBIAN, "/etc/pam.d/su": f"auth required pam_limits.so\nsession required pam_limits.so conf={OTHER}\n"},
-            [f"su: /etc/pam.d/su has pam_limits.so read {OTHER}"],
+            [f"su: /etc/pam.d/su gives pam_limits.so another file: conf={OTHER}"],
             id="another file",
         ),
         pytest.param(

@@ -176,7 +176,7 @@ def _overruling(files: Files, declared: Mapping[str, Any]) -> Iterator[Conflict]
 
 
 def _says(text: str, value: Any) -> bool:
-    """Whether a variable has this value of the file: truth values are read in any case, numbers by their digits."""
+    """Whether a variable has the declared value. Booleans are compared case-insensitively, numbers as text."""
     return text == value if isinstance(value, str) else text.lower() == str(value).lower()
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def find_conflicts(
     others: Sequence[BootAssignment], state: HugepagesState, desired: HugepagesDesired, boot: NextBoot, scope: Scope
 ) -> Tuple[Conflict, ...]:
-    """Other owners of another value than the declared one. Raises ``OwnedByAnother`` where that would not stay."""
+    """Other owners that set another value. Raises ``OwnedByAnother`` if the declared value would not stay."""
     found: List[Conflict] = []
     chosen = {want.tunable: want.value for want in desired.wants}
     for line in others:

@@ -75,7 +75,7 @@ class HugepagesState:
     reserved: Mapping[int, int]
     default_kb: int
     boot_default_kb: int
-    """The size that ``vm.nr_hugepages`` counts: now, and after the next boot."""
+    """The page size that ``vm.nr_hugepages`` counts: ``default_kb`` now, ``boot_default_kb`` after the next boot."""
     tunables: Mapping[str, Tunable]
     thp_sizes: Tuple[int, ...]
     thp_kb: int

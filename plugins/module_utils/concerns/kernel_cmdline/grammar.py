@@ -76,10 +76,10 @@ def occurrences(line: str, name: str) -> Tuple[str, ...]:
 
 
 def value_of(line: str, name: str, wanted: Scalar = None) -> Scalar:
-    """What counts of an argument: None where it is not there, ``PRESENT`` where it has no value.
+    """The effective value of an argument: None if it is absent, ``PRESENT`` if it has no value.
 
-    Of one that adds up it is ``wanted`` where that is among the items, whatever else is. Where ``wanted`` is given and
-    an argument of another name decides about the same variable, it is the whole of that argument.
+    Of an argument that is read item by item, it is ``wanted`` if all its items are in effect, whatever the other items
+    are. If an argument of another name overrides ``wanted``, it is the whole of that argument, such as ``loglevel=7``.
     """
     if wanted is not None:
         other = overruled_by(line, name, wanted)
@@ -97,7 +97,7 @@ def value_of(line: str, name: str, wanted: Scalar = None) -> Scalar:
 
 
 def decider_of(line: str, name: str, wanted: Scalar) -> str:
-    """The name of the argument by which a line gives something else than ``wanted``; empty where none does."""
+    """The name of the argument on a line that keeps ``wanted`` from taking effect; empty if there is none."""
     if wanted is not None:
         other = overruled_by(line, name, wanted)
         if other or name in ADDS_UP:
@@ -132,7 +132,7 @@ def _items(value: str) -> List[str]:
 
 
 def replaced_items(name: str, value: str) -> List[str]:
-    """The items of a value that a later item of it makes void."""
+    """The items of a value that a later item of the same value overrides."""
     items = _items(value) if name in ADDS_UP else []
     counting = _counting((f"{name}={value}",), name)
     return [item for item in items if item not in counting]

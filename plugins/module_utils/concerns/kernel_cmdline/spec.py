@@ -123,7 +123,9 @@ def _refuse_contradictions(arguments: Mapping[str, Scalar]) -> None:
     for name, value in arguments.items():
         void = replaced_items(name, str(value)) if value is not None else []
         if void:
-            raise _wrong(name, f"a later item replaces {void[0]}, as both set the same", found=str(value))
+            raise _wrong(
+                name, f"a later item overrides {void[0]}, as both set the same kernel variable", found=str(value)
+            )
         for variable, text in variables(name, value).items() if value is not None else ():
             other, before = said.setdefault(variable, (name, text))
             if before != text:

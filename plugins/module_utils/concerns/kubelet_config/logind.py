@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How long logind lets the kubelet delay a shutdown of the node.
+"""Time for which logind lets the kubelet delay a shutdown of the node.
 
 The kubelet raises ``InhibitDelayMaxSec=`` to its ``shutdownGracePeriod`` by a drop-in of its own (pkg/kubelet/
-nodeshutdown of Kubernetes). Where another drop-in that comes later says less, it does without a graceful shutdown, and
-only its log tells.
+nodeshutdown of Kubernetes). If a drop-in that logind reads later sets a shorter time, the kubelet runs without graceful
+node shutdown, and only its log reports that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNITS = {
 
 
 def delay_after_kubelet(files: Files) -> Delay:
-    """The limit set after the drop-in that the kubelet writes; infinite where no file sets one."""
+    """The limit from a drop-in that logind reads after the kubelet's own; infinite if there is none."""
     found = Delay()
     for path in dropins.walk_kind(files, "systemd/logind.conf.d", ".conf"):
         text = files.read_optional(path) or ""
@@ -47,7 +47,7 @@ def delay_after_kubelet(files: Files) -> Delay:
 
 
 def seconds_of(text: str) -> Optional[float]:
-    """A time span of systemd such as ``1min 30s`` in seconds; None for what systemd would not take for one."""
+    """A systemd time span such as ``1min 30s`` in seconds; None if systemd would reject it."""
     if text == "infinity":
         return float("inf")
     parts = re.findall(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zµμ]*)", text)

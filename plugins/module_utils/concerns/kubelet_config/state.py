@@ -40,7 +40,7 @@ class Machine:
 
 @frozen
 class Delay:
-    """The longest delay of a shutdown in seconds, infinite for none, as ``text`` says in the file ``path``."""
+    """The longest delay of a shutdown: ``text`` as the file ``path`` sets it, and in seconds; infinite if not set."""
 
     path: str = ""
     text: str = ""

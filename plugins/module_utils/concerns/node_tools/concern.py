@@ -130,7 +130,7 @@ CONCERN = NodeTools()
 def _command(host: Host, *, restoring: bool) -> Optional[OwnFile]:
     """The command on PATH, or None on a read-only file system, where one that came with the image stays as it is."""
     text = host.files.read_optional(ON_PATH)
-    # access(2) says of nobody but root whether root could write.
+    # Only for root does access(2) answer whether root could write.
     is_there = text is not None and (restoring or not host.may_change)
     if is_there or not read_only_folder(host.files, ON_PATH):
         return OwnFile(ON_PATH, COMMAND, text)

@@ -30,10 +30,10 @@ class NodeToolsState:
     """What was seen. None for a sum or a text means: no such file.
 
     ``bytecode`` is what can be said of the program compiled, for the archive that is declared.
-    ``command`` is None where its folder cannot be written. ``interpreter`` is what the launcher names, or what runs
-    this where it names none that is there. ``links`` are the folders in /etc that hold a link to the unit. ``early``
-    are those of ``boot_before`` that cannot wait. ``exposed`` is what of ours has a wrong owner or mode, ``unsafe``
-    what on the way to the program has.
+    ``command`` is None if its folder is read-only. ``interpreter`` is the Python that the launcher names, or the one
+    that runs this code if that does not exist. ``links`` are the folders in /etc that hold a link to the unit.
+    ``early`` are those of ``boot_before`` that cannot wait. ``exposed`` are our files and folders with a wrong owner or
+    mode, ``unsafe`` is why a folder above them is not secure.
     """
 
     archive: Optional[str]

@@ -120,7 +120,7 @@ def _machine_uuid(files: Files) -> str:
 
 
 def read_controllers(files: Files, identity: Optional[Identity] = None) -> Dict[Key, Controller]:
-    """Those that are reached over a network, or a loop, and where ``identity`` is given, by this host of that name."""
+    """The controllers reached over a network or a loop; with ``identity``, only those with its host NQN and host ID."""
     found: Dict[Key, Controller] = {}
     for name in files.names(CONTROLLERS):
         folder = f"{CONTROLLERS}/{name}"

@@ -150,7 +150,12 @@ class ResourceLimits(OwnFilesConcern):
                 )
         of_sessions = super().resolve(declaration, state)
         unmanaged = tuple(
-            Unmanaged(f"sessions of {service}", "limits", why, hint="correct that, or set strict: false")
+            Unmanaged(
+                f"sessions of {service}",
+                "limits",
+                why,
+                hint="correct the PAM stack or sshd_config, or set strict: false",
+            )
             for service, why in state.uncovered
         )
         return LimitsDesired(of_sessions.values, of_sessions.text, unmanaged, wanted)

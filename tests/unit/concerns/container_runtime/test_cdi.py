@@ -402,7 +402,7 @@ Block devices:
     ("numbers", "devices", "state"),
     [
         ("    major: 511\n    minor: 0\n", DEVICES, CURRENT),
-        ("    major: 510\n", DEVICES, "it gives /dev/nvidia-uvm the major number 510, which is 511 since this boot"),
+        ("    major: 510\n", DEVICES, "it gives /dev/nvidia-uvm the major number 510, but since this boot that is 511"),
         ("    major: 510\n", None, CURRENT),
         ("    major: 510\n", DEVICES.replace("511 nvidia-uvm\n", ""), CURRENT),
     ],

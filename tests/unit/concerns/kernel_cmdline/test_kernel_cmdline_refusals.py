@@ -122,8 +122,8 @@ WRONG: Dict[str, Any] = {
     ),
     "two items of one choice": (
         {"pci": "pcie_bus_perf,noaer,pcie_bus_safe"},
-        "Cannot declare kernel argument pci: a later item replaces pcie_bus_perf, as both set the same "
-        "(found pcie_bus_perf,noaer,pcie_bus_safe).",
+        "Cannot declare kernel argument pci: a later item overrides pcie_bus_perf, as both set the same "
+        "kernel variable (found pcie_bus_perf,noaer,pcie_bus_safe).",
     ),
     "no tickless CPUs without idle ticks": (
         {"nohz": "off", "nohz_full": "2-7"},

@@ -212,7 +212,7 @@ def state_of(files: Files, seen: Specifications) -> str:
     for path, major in sorted(mine[-1].majors):
         current = _majors_now(files, path)
         if current and major not in current:
-            return f"it gives {path} the major number {major}, which is {min(current)} since this boot"
+            return f"it gives {path} the major number {major}, but since this boot that is {min(current)}"
     there = _minors(files, tuple(f"{GPUS}/{address}/information" for address in files.names(GPUS)))
     named = _numbers(GPU_NODE, paths)
     if there and not named <= there:
