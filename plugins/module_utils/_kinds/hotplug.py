@@ -19,7 +19,7 @@ from .._core.setting import IN_SYNC, Setting
 from .._core.value import frozen
 from .._linux import systemd
 from .._linux.boot_service import UNIT as BOOT_SERVICE
-from .._linux.program import START
+from .._linux.program import EXEC_START
 from .own_files import OwnFile
 from .units import UnitFile, unit_file
 
@@ -66,7 +66,7 @@ def unit_text(
         "[Service]",
         "Type=oneshot",
         *(f"ExecStartPre={command}" for command in first),
-        f"ExecStart={START} boot --concern {concern} --again {again} --timeout {TIMEOUT_SECONDS}",
+        f"ExecStart={EXEC_START} boot --concern {concern} --again {again} --timeout {TIMEOUT_SECONDS}",
         f"TimeoutStartSec={TIMEOUT_SECONDS + MARGIN_SECONDS}",
         f"TimeoutStopSec={STOP_SECONDS}",
         # What it did it tells the journal itself, with fields.

@@ -99,6 +99,14 @@ def _without_our_line(text: Optional[str], loader: BootLoader) -> Optional[str]:
 
 def _grubby(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
     """GRUB that reads loader entries, as Red Hat's does: grubby edits those and what new kernels start from."""
+    quoted = next((word for word in wanted if '"' in word), "")
+    if quoted:
+        raise DeclarationError(
+            "set kernel arguments with {}",
+            object="grubby",
+            cause=f"it would write the quotes of {quoted} into {DEFAULTS}, where a shell then runs what follows the ;",
+            hint="leave it out on this machine",
+        )
     names = [_name_of(word) for word in (*without(loader.command_line, ours).split(), *wanted)]
     twice = sorted({name for name in map(_name_of, wanted) if names.count(name) > 1})
     if twice:

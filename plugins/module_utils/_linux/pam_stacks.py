@@ -91,7 +91,8 @@ def _use_pam(files: Files, path: str, seen: Set[str]) -> Iterator[Tuple[str, int
             return
         if key == "usepam" and len(words) > 1:
             yield path, number, words[1].strip('"')
-        for pattern in words[1:] if key == "include" else ():
+        for quoted in words[1:] if key == "include" else ():
+            pattern = quoted.strip('"')
             place = pattern if pattern.startswith("/") else f"/etc/ssh/{pattern}"
             folder, name = os.path.split(place)
             for one in sorted(files.names(folder)):

@@ -33,8 +33,16 @@ if TYPE_CHECKING:
 PROGRAM = f"{PROGRAM_FOLDER}/gpufleet"
 ARCHIVE = f"{PROGRAM_FOLDER}/gpufleet.pyz"
 COMPILED = f"{PROGRAM_FOLDER}/compiled"
-# What a unit starts.
-START = f"/bin/sh {PROGRAM}"
+# What a shell runs to start it, with "$@" for its arguments: it lies beside what it checks, so that whoever could write
+# there could replace it too. An administrator may have moved the folder, and left a link.
+START = (
+    f'case "$(echo $(stat -Lc %u%A {os.path.dirname(PROGRAM_FOLDER)} {PROGRAM_FOLDER} {PROGRAM} 2>/dev/null))" in '
+    f'0d????-??-?" "0d????-??-?" "0-????-??-?) exec /bin/sh {PROGRAM} "$@";; esac; '
+    f'echo "Cannot run {PROGRAM}: it is missing, or users other than root may change it. '
+    'Run the role node_tools." >&2; exit 64'
+)
+# The same as a unit starts it, which takes % and $ for its own signs. Arguments follow.
+EXEC_START = "/bin/sh -c '{}' gpufleet".format(START.replace("%", "%%").replace("$", "$$"))
 # What people start, where that can be written.
 ON_PATH = "/usr/local/sbin/gpufleet"
 LOOK, BYTECODE = "look", "bytecode"

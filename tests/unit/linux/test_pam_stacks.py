@@ -51,6 +51,7 @@ OTHER = "/etc/security/other.conf"
             ["sshd: /etc/ssh/sshd_config.d/10-site.conf line 1 has UsePAM no"],
             id="the first line of sshd_config counts",
         ),
+        pytest.param({**RHEL, "/etc/ssh/sshd_config": 'Include "/etc/ssh/sshd_config.d/*.conf"\n'}, [], id="in quotes"),
         pytest.param(
             {**DEBIAN, "/etc/ssh/sshd_config": "Port 22\n"},
             ["sshd: /etc/ssh/sshd_config does not have UsePAM yes"],

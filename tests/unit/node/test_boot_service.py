@@ -16,7 +16,7 @@ from ansible_collections.gpufleet.node.node.boot import boot, limit_of
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import UNIT, why_not_persisted
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, PROGRAM, START
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, EXEC_START, PROGRAM
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools import spec
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.options import OPTIONS
@@ -84,7 +84,7 @@ def test_services_are_held_back_only_when_they_shall_be() -> None:
 
 def test_systemd_waits_longer_than_the_deadline_of_the_program_and_not_long_for_its_end() -> None:
     lines = lines_of(boot_timeout=77)
-    assert f"ExecStart={START} boot --timeout 77" in lines
+    assert f"ExecStart={EXEC_START} boot --timeout 77" in lines
     assert "TimeoutStartSec=107" in lines
     assert "TimeoutStopSec=5" in lines
 

@@ -55,6 +55,7 @@ from .state import (
     Values,
     described,
     is_for_all,
+    read_boosts,
     read_disabled,
     read_driver,
     read_idle,
@@ -130,6 +131,8 @@ class CpuPower:
             TURBO: {0: turbo} if turbo and TURBO in asked else {},
             **{setting: read_values(files, setting, online) for setting in FILES if setting in asked},
         }
+        if POLICY_BOOST in asked:
+            found[POLICY_BOOST] = read_boosts(files, online)
         idle = {}
         if declaration.idle_latency is not None or any(setting.startswith(IDLE_STATE) for setting in values):
             idle = read_idle(files, set(online))

@@ -203,6 +203,13 @@ def read_values(files: Files, setting: str, cpus: Iterable[int]) -> Dict[int, st
     return {cpu: value for cpu, value in read.items() if value is not None}
 
 
+def read_boosts(files: Files, cpus: Iterable[int]) -> Dict[int, str]:
+    """Whether the policies of CPUs have turbo on; without policies that have no turbo, which have a switch too."""
+    found = read_values(files, POLICY_BOOST, cpus)
+    limits = {cpu: [read_cpu(files, cpu, f"acpi_cppc/{end}_perf") for end in ("highest", "nominal")] for cpu in found}
+    return {cpu: value for cpu, value in found.items() if None in limits[cpu] or limits[cpu][0] != limits[cpu][1]}
+
+
 def read_driver(files: Files, cpu: int, asked: AbstractSet[str]) -> Driver:
     """The driver as a CPU tells it, with what it offers of the settings that are ``asked``."""
     name = read_cpu(files, cpu, "cpufreq/scaling_driver") or ""

@@ -49,6 +49,8 @@ _SHARED: Mapping[str, Mapping[str, str]] = {
     "slab_nomerge": {SLAB_MERGE: "0"},
     "slub_nomerge": {SLAB_MERGE: "0"},
 }
+# They are read by systemd, dracut and Plymouth too, so that they count wherever they are.
+ONLY_PRESENCE = frozenset(("quiet", "debug"))
 # As kstrtobool() reads it.
 _TRUE = re.compile(r"[yYtT1]|[oO][nN]")
 
@@ -107,7 +109,7 @@ def decider_of(line: str, name: str, wanted: Scalar) -> str:
 
 def overruled_by(line: str, name: str, wanted: Scalar) -> str:
     """The last argument that gives a variable of ``wanted`` another value, or an empty text."""
-    asked = variables(name, wanted)
+    asked = {} if name in ONLY_PRESENCE else variables(name, wanted)
     last: Dict[str, Tuple[str, str]] = {}
     for word in words(line) if asked else ():
         _name, equals, value = word.partition("=")

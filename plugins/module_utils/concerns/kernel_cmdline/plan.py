@@ -15,7 +15,7 @@ from ..._core.value import field, frozen
 from ..._kinds.boot_arguments import COMMAND_LINE, BootArguments
 from ..._linux import cpulist, iommu
 from ..._linux.bootloader import DEFAULTS, DROP_INS, GRUB, GRUBBY, NONE, TUNED
-from .grammar import FIRST_WINS, decider_of, name_of, value_of
+from .grammar import FIRST_WINS, ONLY_PRESENCE, decider_of, name_of, occurrences, value_of
 from .state import KernelCmdlineState
 
 if TYPE_CHECKING:
@@ -80,10 +80,11 @@ def make_plan(state: KernelCmdlineState, desired: KernelCmdlineDesired, scope: S
 def _ours(state: KernelCmdlineState, desired: KernelCmdlineDesired) -> Tuple[str, ...]:
     """The words that are needed beside those of others. One of ours stays where somebody else brings the same too.
 
-    They are in the order of their names, so that a declaration in another order changes nothing.
+    They are in the order of their names, so that a declaration in another order changes nothing; ``quiet`` is before
+    ``loglevel``, which then counts.
     """
     needed = []
-    for name, word in sorted(desired.words.items()):
+    for name, word in sorted(desired.words.items(), key=lambda entry: (entry[0] not in ONLY_PRESENCE, entry[0])):
         value = desired.arguments[name]
         if word in state.loader.ours or value_of(state.others, name, value) != value:
             needed.append(word)
@@ -176,12 +177,12 @@ def _conflicts(state: KernelCmdlineState, desired: KernelCmdlineDesired) -> Tupl
         # What adds up comes to what others have, but grubby has one of a name.
         if not decider and state.loader.name != GRUBBY:
             continue
-        path, line = state.sources.get(decider, ("/proc/cmdline", None))
+        path, line = state.sources.get(decider or name, ("/proc/cmdline", None))
         after = path == TUNED or (path.startswith(DROP_INS) and path > state.loader.source)
         later = after and state.loader.name == GRUB
         wins = later != (name in FIRST_WINS)
         other = "" if decider == name else decider
-        once = state.loader.name == GRUBBY and not other
+        once = state.loader.name == GRUBBY and bool(not other or occurrences(state.others, name))
         if wanted is None or wins or once:
             raise OwnedByAnother(
                 f"remove {name} from the {COMMAND_LINE}" if wanted is None else f"set {name} on the {COMMAND_LINE}",

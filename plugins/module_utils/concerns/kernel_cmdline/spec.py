@@ -12,7 +12,7 @@ from typing import Any, Dict, Mapping, Tuple
 from ..._core.errors import DeclarationError
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen
-from .grammar import CPU_LISTS, PRESENT, normal, replaced_items, variables, word_of
+from .grammar import CPU_LISTS, ONLY_PRESENCE, PRESENT, normal, replaced_items, variables, word_of
 
 # What neither a shell, nor GRUB's own one, nor the kernel takes as anything but text, a semicolon in quotes.
 _VALUE = r"[A-Za-z0-9_.,:;=/@%+-]+"
@@ -126,7 +126,8 @@ def _refuse_contradictions(arguments: Mapping[str, Scalar]) -> None:
             raise _wrong(
                 name, f"a later item overrides {void[0]}, as both set the same kernel variable", found=str(value)
             )
-        for variable, text in variables(name, value).items() if value is not None else ():
+        sets = {} if value is None or name in ONLY_PRESENCE else variables(name, value)
+        for variable, text in sets.items():
             other, before = said.setdefault(variable, (name, text))
             if before != text:
                 raise DeclarationError(

@@ -68,7 +68,11 @@ def read_state(host: Host, declaration: KernelCmdlineDeclaration) -> KernelCmdli
     state = KernelCmdlineState(names, running, loader, _read_verdicts(files, names))
     wanted = declaration.arguments
     changing = {name for name, value in wanted.items() if state.at_boot(name, value) != value}
-    foreign = {decider_of(state.others, name, value) for name, value in wanted.items()} - {""}
+    foreign = {
+        decider_of(state.others, name, value) or name
+        for name, value in wanted.items()
+        if value_of(state.others, name, value) not in (None, value)
+    }
     topology: Optional[CpuTopology] = None
     if changing.intersection(declaration.lists):
         from ..._linux.cpu_topology import read_cpu_topology

@@ -66,7 +66,7 @@ def change(action: ChangeKubelet, host: Host) -> None:
 
 
 def _refuse_running(action: ChangeKubelet, host: Host) -> None:
-    if is_healthy(host, action.healthz):
+    if action.healthz and is_healthy(host, action.healthz):
         raise Refused(
             "stop {}",
             object=action.unit,

@@ -55,11 +55,13 @@ def plan(state: KubeletState, desired: KubeletDesired, scope: Scope) -> Plan:
     if not state.place.there or not (scope.immediate or scope.permanent):
         return Plan(unmanaged=desired.unmanaged)
     rows, misfits = rows_of(state, desired, scope)
+    if not scope.restoring:
+        # What comes later cuts a period short that the kubelet has.
+        _refuse_short_delay(state, desired)
     if all(row.status == IN_SYNC for row in rows):
         return Plan(tuple(rows), (), desired.unmanaged)
     if not scope.restoring:
         _refuse_overruled(state, desired)
-        _refuse_short_delay(state, desired)
     if misfits and not scope.immediate and scope.permanent:
         raise _not_without_start(misfits)
     waiting = _in_the_way(rows, state)

@@ -130,11 +130,9 @@ CONCERN = NodeTools()
 def _command(host: Host, *, restoring: bool) -> Optional[OwnFile]:
     """The command on PATH, or None on a read-only file system, where one that came with the image stays as it is."""
     text = host.files.read_optional(ON_PATH)
-    # Only for root does access(2) answer whether root could write.
-    is_there = text is not None and (restoring or not host.may_change)
-    if is_there or not read_only_folder(host.files, ON_PATH):
-        return OwnFile(ON_PATH, COMMAND, text)
-    return None
+    if read_only_folder(host.files, ON_PATH) and not (restoring and text == COMMAND_TEXT):
+        return None
+    return OwnFile(ON_PATH, COMMAND, text)
 
 
 def _program(files: Files, digest: Optional[str], exposed: Tuple[Exposed, ...]) -> Tuple[Optional[str], str]:

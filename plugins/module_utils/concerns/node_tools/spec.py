@@ -13,7 +13,7 @@ from typing import Any, Mapping, Optional, Sequence, Tuple
 from ..._core.errors import DeclarationError
 from ..._core.value import frozen
 from ..._linux.boot_service import UNIT
-from ..._linux.program import ARCHIVE, START
+from ..._linux.program import ARCHIVE, EXEC_START, START
 from ..._linux.systemd import is_service, is_template
 
 NAME = "node_tools"
@@ -109,7 +109,7 @@ def unit_text(params: Mapping[str, Any]) -> str:
         "[Service]",
         "Type=oneshot",
         "RemainAfterExit=yes",
-        f"ExecStart={START} boot --timeout {seconds}",
+        f"ExecStart={EXEC_START} boot --timeout {seconds}",
         f"TimeoutStartSec={seconds + MARGIN_SECONDS}",
         f"TimeoutStopSec={STOP_SECONDS}",
         # What it did it tells the journal itself, with fields.
@@ -129,7 +129,7 @@ def wanted_links(params: Mapping[str, Any]) -> Tuple[str, ...]:
 
 
 # What people start, in a folder that their shell searches.
-COMMAND_TEXT = f'#!/bin/sh\n{HEADER}\nexec {START} "$@"\n'
+COMMAND_TEXT = f"#!/bin/sh\n{HEADER}\n{START}\n"
 
 
 def launcher_text(interpreter: str) -> str:

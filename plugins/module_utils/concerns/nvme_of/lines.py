@@ -33,6 +33,7 @@ KEPT = ("keep_alive_tmo=30", "ctrl_loss_tmo=-1")
 TOLD_SECONDS, MARGIN_SECONDS = 120, 30
 # What the kernel calls what stands in a key behind the transport.
 WAY = ("traddr", "trsvcid", "host_traddr", "host_iface")
+_IDENTITY = regex(r"hostnqn=([^,]+),hostid=([^,\"]+)")
 _LINE = regex(r'printf %%s "(nqn=[^"]+)"')
 
 
@@ -52,6 +53,16 @@ class Line:
     def discovers(self) -> bool:
         """Whether it leads to a discovery controller, which has no disk."""
         return self.options.startswith(f"nqn={DISCOVERY},")
+
+
+def identity_in(text: Optional[str]) -> Optional[Identity]:
+    """The name and number of this host that our unit connects with; None if there is no unit."""
+    found = _IDENTITY.search(text or "")
+    if not found:
+        return None
+    from .targets import Identity
+
+    return Identity(found[1], found[2])
 
 
 def line_of(connection: Connection, identity: Identity) -> Line:
@@ -76,12 +87,12 @@ def unit_text(lines: Sequence[Line], policies: Mapping[str, str]) -> Optional[st
         )
     more, seconds = "", SECONDS * len(commands)
     if any(line.discovers for line in lines):
-        from ..._linux.program import START
+        from ..._linux.program import EXEC_START
 
         # What they tell of is connected before anybody mounts it. The boot service, which has no time to wait for
         # targets, leaves it to us. The program tells the journal itself what it did.
         more = "StandardOutput=null\n"
-        commands.append(f"-{START} boot --concern {NAME} --timeout {TOLD_SECONDS}")
+        commands.append(f"-{EXEC_START} boot --concern {NAME} --timeout {TOLD_SECONDS}")
         seconds += TOLD_SECONDS + MARGIN_SECONDS
     starts = "".join(f"ExecStart={command}\n" for command in commands)
     return f"""\

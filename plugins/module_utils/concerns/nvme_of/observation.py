@@ -36,8 +36,10 @@ def observe(host: Host, declaration: NvmeOfDeclaration, scope: Scope) -> NvmeOfS
     files = host.files
     identity_files = targets.read_identity_files(files)
     identity = _identity(files, identity_files, needed=bool(declaration.at_boot))
-    controllers, subsystems = targets.read_controllers(files, identity), targets.read_subsystems(files)
     text = files.read_optional(lines.UNIT_PATH)
+    # Those of our unit are ours too, where the host got another name since.
+    identities = [one for one in (identity, lines.identity_in(text)) if one is not None]
+    controllers, subsystems = targets.read_controllers(files, identities), targets.read_subsystems(files)
     at_boot = lines.connected_by(text)
     targets.adopt(controllers, _known(declaration))
     discovered = _discovered(host, declaration, controllers, at_boot, scope)

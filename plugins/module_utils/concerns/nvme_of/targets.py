@@ -119,13 +119,13 @@ def _machine_uuid(files: Files) -> str:
     return uuid
 
 
-def read_controllers(files: Files, identity: Optional[Identity] = None) -> Dict[Key, Controller]:
-    """The controllers reached over a network or a loop; with ``identity``, only those with its host NQN and host ID."""
+def read_controllers(files: Files, identities: Sequence[Identity] = ()) -> Dict[Key, Controller]:
+    """The controllers reached over a network or a loop; with ``identities``, only those with one of them."""
     found: Dict[Key, Controller] = {}
     for name in files.names(CONTROLLERS):
         folder = f"{CONTROLLERS}/{name}"
         transport = _text(files, f"{folder}/transport")
-        if transport in ("", "pcie") or not _is_of(files, folder, identity):
+        if transport in ("", "pcie") or not _is_of(files, folder, identities):
             continue
         address = dict(part.strip().partition("=")[::2] for part in _text(files, f"{folder}/address").split(","))
         numbers = {option: _number(files, f"{folder}/{known.file}", known.added) for option, known in NUMBERS.items()}
@@ -137,12 +137,12 @@ def read_controllers(files: Files, identity: Optional[Identity] = None) -> Dict[
     return found
 
 
-def _is_of(files: Files, folder: str, identity: Optional[Identity]) -> bool:
-    """Whether a target knows this connection by that name and number, as far as the kernel shows them."""
-    if identity is None:
-        return True
-    shown = (_text(files, f"{folder}/hostnqn"), identity.nqn), (_text(files, f"{folder}/hostid"), identity.number)
-    return all(found.lower() in ("", wanted.lower()) for found, wanted in shown)
+def _is_of(files: Files, folder: str, identities: Sequence[Identity]) -> bool:
+    """Whether a target knows this connection by one of these, as far as the kernel shows name and number."""
+    name, number = (_text(files, f"{folder}/{file}").lower() for file in ("hostnqn", "hostid"))
+    return not identities or any(
+        name in ("", one.nqn.lower()) and number in ("", one.number.lower()) for one in identities
+    )
 
 
 def _nqn(files: Files, folder: str) -> str:

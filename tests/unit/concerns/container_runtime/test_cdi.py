@@ -404,6 +404,7 @@ Block devices:
         ("    major: 511\n    minor: 0\n", DEVICES, CURRENT),
         ("    major: 510\n", DEVICES, "it gives /dev/nvidia-uvm the major number 510, but since this boot that is 511"),
         ("    major: 510\n", None, CURRENT),
+        ("  - path: /dev/nvidia-fs0\n    major: 505\n", DEVICES, CURRENT),
         ("    major: 510\n", DEVICES.replace("511 nvidia-uvm\n", ""), CURRENT),
     ],
 )

@@ -219,6 +219,16 @@ def test_turbo_is_on_only_where_each_policy_has_it_too(tmp_path: Path) -> None:
     assert untouched(machine) == before
 
 
+def test_a_policy_that_has_no_turbo_is_left_alone(tmp_path: Path) -> None:
+    perf = {f"{CPU}/cpu{cpu}/acpi_cppc/nominal_perf": "120\n" for cpu in range(4)}
+    perf.update((f"{CPU}/cpu{cpu}/acpi_cppc/highest_perf", "120\n" if cpu == 3 else "166\n") for cpu in range(4))
+    machine = CpuMachine(tmp_path, amd_passive(), perf)
+    machine.put(f"{CPU}/cpu3/cpufreq/boost", "0")
+    machine.refuses[f"{CPU}/cpu3/cpufreq/boost"] = errno.EINVAL
+    assert "boost" not in changes_of(run(machine, turbo=True))
+    assert run(machine, turbo=True).changes == ()
+
+
 def test_the_highest_frequency_is_not_limited_for_the_whole_machine(tmp_path: Path) -> None:
     machine = CpuMachine(tmp_path, intel_active())
     machine.put(f"{CPU}/intel_pstate/max_perf_pct", "60")

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, PROGRAM, START
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, EXEC_START, PROGRAM
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.concern import CONCERN
@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuM
 H100 = "hgx-h100-80gb-8"
 BOOT_UNIT = "/etc/systemd/system/gpufleet-boot.service"
 BOOT_SERVICE = {
-    BOOT_UNIT: f"[Service]\nExecStart={START} boot\n[Install]\nWantedBy=multi-user.target\n",
+    BOOT_UNIT: f"[Service]\nExecStart={EXEC_START} boot\n[Install]\nWantedBy=multi-user.target\n",
     PROGRAM: "",
     ARCHIVE: "",
     "/var/lib/dpkg/status": "",

@@ -86,9 +86,11 @@ def test_what_counts_of_an_argument_is_what_the_kernel_takes(line: str, name: st
         ("iommu.passthrough=1 iommu=nopt", "iommu.passthrough", "1", "iommu=nopt"),
         ("iommu=pt iommu.passthrough=on", "iommu", "pt", "pt"),
         ("iommu=merge,noforce", "iommu", "merge", "noforce"),
-        ("quiet loglevel=7", "quiet", "present", "loglevel=7"),
-        ("loglevel=7 quiet", "quiet", "present", "present"),
-        ("debug quiet", "debug", "present", "quiet"),
+        # systemd and others read them too.
+        ("quiet loglevel=7", "quiet", "present", "present"),
+        ("debug quiet", "debug", "present", "present"),
+        ("loglevel=7 quiet", "loglevel", "7", "quiet"),
+        ("quiet loglevel=7", "loglevel", "7", "7"),
         ("slab_nomerge slub_merge", "slab_nomerge", "present", "slub_merge"),
         ("modprobe.blacklist=nouveau,uveau", "modprobe.blacklist", "nouveau", "nouveau"),
         ("cgroup_disable=memory cgroup_disable=cpu", "cgroup_disable", "memory", "memory"),
@@ -116,6 +118,14 @@ def test_a_semicolon_reaches_the_kernel_through_shell_and_boot_loader(tmp_path: 
     assert (again.status, again.changes) == (IN_SYNC, ())
     run(host, state="absent")
     assert "pci=" not in default_entry(host)
+
+
+def test_quiet_is_written_before_the_log_level_which_then_counts(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    run(host, {"quiet": True, "loglevel": 3})
+    assert default_entry(host).endswith("quiet loglevel=3")
+    reboot(host)
+    assert run(host, {"quiet": True, "loglevel": 3}).status == IN_SYNC
 
 
 def test_an_argument_of_another_name_that_sets_the_same_is_a_conflict_or_refused(tmp_path: Path) -> None:

@@ -116,8 +116,8 @@ WRONG: Dict[str, Any] = {
         "counts. Declare one of them.",
     ),
     "two of one variable": (
-        {"quiet": True, "loglevel": 7},
-        "Cannot declare quiet and loglevel: both set the kernel's console log level, and the later one counts. "
+        {"slab_nomerge": True, "slab_merge": True},
+        "Cannot declare slab_nomerge and slab_merge: both set the kernel's merging of slabs, and the later one counts. "
         "Declare one of them.",
     ),
     "two items of one choice": (

@@ -261,6 +261,15 @@ def test_a_grace_period_that_logind_cuts_short_is_refused(
     )
 
 
+def test_a_drop_in_of_logind_that_comes_later_is_seen_on_a_node_that_was_in_sync(tmp_path: Path) -> None:
+    host, _kubelet = machine(tmp_path)
+    run(host, {"shutdown_grace_period": "2m"})
+    write(host, "/etc/systemd/logind.conf.d/zz.conf", "[Login]\nInhibitDelayMaxSec=5\n")
+    with pytest.raises(OwnedByAnother, match=r"zz\.conf sets a shorter InhibitDelayMaxSec"):
+        run(host, {"shutdown_grace_period": "2m"})
+    assert run(host, {}, state="absent").error is None
+
+
 def test_k3s_before_1_32_gets_arguments(tmp_path: Path) -> None:
     theirs = "kubelet-arg:\n- max-pods=200\n- system-reserved=pid=1000\n"
     host = k3s(tmp_path, {"/etc/rancher/k3s/config.yaml": theirs})

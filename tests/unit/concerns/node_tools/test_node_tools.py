@@ -26,7 +26,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import UNIT, why_not_persisted
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, ON_PATH, PROGRAM
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, EXEC_START, ON_PATH, PROGRAM
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools import spec
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.node_tools.concern import (
     CONCERN,
@@ -201,21 +201,44 @@ def test_a_read_only_usr_has_no_command_and_all_else(tmp_path: Path, *, came_wit
     assert ON_PATH not in {change.object for change in run(host).changes}
     assert why_not_persisted(host.files) == ""
     assert run(host).status == "in_sync"
-    if came_with_image:
-        # Only whoever can write there could remove it.
-        with pytest.raises(NotPermitted, match="/usr/local/sbin is on a read-only file system"):
-            run(host, state="absent")
-    else:
-        run(host, state="absent")
-        assert snapshot(tmp_path) == before
+    run(host, state="absent")
+    assert snapshot(tmp_path) == before
 
 
-def test_without_root_a_command_that_is_missing_is_no_drift_and_one_that_is_there_is_compared(tmp_path: Path) -> None:
+def test_a_command_of_ours_on_what_became_read_only_is_named(tmp_path: Path) -> None:
     host = machine(tmp_path)
     run(host)
-    host.files.replace(ON_PATH, "#!/bin/sh\n")
-    host.may_change, host.files.read_only = False, ["/"]
-    assert [change.setting for change in run(host, check_mode=True).changes] == ["command"]
+    host.files.read_only = ["/usr"]
+    assert run(host).status == "in_sync"
+    with pytest.raises(NotPermitted, match="/usr/local/sbin is on a read-only file system"):
+        run(host, state="absent")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "mode"),
+    [("", 0o777), ("", 0o775), ("program", 0o757), ("program/gpufleet", 0o722), ("program/gpufleet", 0)],
+)
+def test_nothing_starts_a_program_that_users_other_than_root_may_change(tmp_path: Path, spoil: str, mode: int) -> None:
+    ours = tmp_path / "gpufleet"
+    (ours / "program").mkdir(parents=True)
+    (ours / "program/gpufleet").write_text('printf "%s|" "$@"\n')
+    for place, right in ((ours, 0o755), (ours / "program", 0o755), (ours / "program/gpufleet", 0o755)):
+        place.chmod(right)
+    unit = EXEC_START.replace("$$", "$").replace("%%", "%")
+    for text in (spec.COMMAND_TEXT, unit.partition("'")[2].rpartition("'")[0]):
+        (tmp_path / "command").write_text(text.replace("/var/lib/gpufleet", str(ours)))
+        command = ["/bin/sh", str(tmp_path / "command"), "boot", "a b"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, "boot|a b|")
+        if mode:
+            (ours / spoil).chmod(mode)
+        else:
+            (ours / spoil).unlink()
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (64, "")
+        assert done.stderr.endswith("users other than root may change it. Run the role node_tools.\n")
+        (ours / "program/gpufleet").write_text('printf "%s|" "$@"\n')
+        (ours / spoil).chmod(0o755)
 
 
 def test_usr_local_may_be_a_link_into_var(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.change import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import IN_SYNC, PENDING
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd, systemd_apply
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import START
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import EXEC_START
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity import hotplug
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.hotplug import (
     RULES,
@@ -158,7 +158,7 @@ def test_systemd_has_nothing_to_say_against_the_unit(tmp_path: Path, cooperates:
 
 def test_many_events_never_make_it_fail_and_one_during_a_run_is_seen_by_the_next_look() -> None:
     assert "StartLimitIntervalSec=0" in TEXT.splitlines()
-    assert f"ExecStart={START} boot --concern numa_irq_affinity --again 5 --timeout 240" in TEXT.splitlines()
+    assert f"ExecStart={EXEC_START} boot --concern numa_irq_affinity --again 5 --timeout 240" in TEXT.splitlines()
     # One that stayed active would not be started again.
     assert "RemainAfterExit" not in TEXT
 

@@ -163,6 +163,14 @@ def test_a_connection_by_another_name_of_this_host_is_not_the_declared_one(machi
     assert (machine.root / "sys/class/nvme/nvme1/hostid").read_text().strip() == NUMBER
 
 
+def test_our_connection_is_ended_also_where_the_host_got_another_name_since(machine: Machine) -> None:
+    machine.run(ONE)
+    machine.host.files.replace("/etc/nvme/hostnqn", f"{PREFIX}{NUMBER}\n")
+    machine.host.files.replace("/etc/nvme/hostid", f"{NUMBER}\n")
+    machine.run(state="absent")
+    assert machine.connected == []
+
+
 def test_a_connection_by_the_name_of_this_host_with_another_number_keeps_it_from_its_own(machine: Machine) -> None:
     theirs = {"nqn": DATA, "transport": "tcp", "traddr": "10.10.0.5", "trsvcid": "4420"}
     machine.connect({**theirs, "hostnqn": NQN, "hostid": NUMBER})

@@ -20,7 +20,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     Refused,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
-from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import PROGRAM
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import EXEC_START, PROGRAM
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_of import log_page
 from ansible_collections.gpufleet.node.tests.unit.concerns.nvme_of.nvme_of_machine import (
     DATA,
@@ -248,7 +248,7 @@ def test_what_it_tells_of_later_is_connected_by_the_unit_that_the_event_starts(m
     assert 'ENV{NVME_AEN}=="0x70f002", RUN+="/bin/systemctl --no-block start gpufleet-nvme-discovery.service"' in rules
     assert 'ENV{NVME_EVENT}=="connected|rediscover", ATTR{cntrltype}=="discovery", RUN+=' in rules
     unit = machine.host.files.read(LATER)
-    assert f"ExecStart=/bin/sh {PROGRAM} boot --concern nvme_of --again 2 --timeout 240\n" in unit
+    assert f"ExecStart={EXEC_START} boot --concern nvme_of --again 2 --timeout 240\n" in unit
     machine.tells[TELLER].append(entry(nqn=OTHER, address="10.12.0.5"))
     # As the unit does.
     assert boot(machine.host, concerns=["nvme_of"]) == 0
@@ -265,7 +265,7 @@ def test_the_next_boot_asks_them_before_anything_is_mounted_and_the_boot_service
     assert ',keep_alive_tmo=30,ctrl_loss_tmo=-1"' in unit
     assert "Before=remote-fs-pre.target\n" in unit
     lines = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
-    assert lines[-1] == f"ExecStart=-/bin/sh {PROGRAM} boot --concern nvme_of --timeout 120"
+    assert lines[-1] == f"ExecStart=-{EXEC_START} boot --concern nvme_of --timeout 120"
     # What it tells of is no line: the target may tell of something else by then.
     assert DATA not in unit
     machine.tells[TELLER].append(entry(nqn=OTHER, address="10.12.0.5"))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ...._core.regex import regex
 from ...._core.value import frozen
@@ -53,7 +53,8 @@ DRIVERS_OF_NODES = (
     ("/dev/nvidia-caps-imex-channels/", ("nvidia-caps-imex-channels",)),
     ("/dev/nvidia-uvm", ("nvidia-uvm",)),
     ("/dev/nvidia-nvswitch", ("nvidia-nvswitch",)),
-    ("/dev/nvidia", ("nvidia-frontend", "nvidia")),
+    ("/dev/nvidia-modeset", ("nvidia-modeset", "nvidia-frontend", "nvidia")),
+    ("/dev/nvidiactl", ("nvidiactl", "nvidia-frontend", "nvidia")),
 )
 CAPABILITY_NODE = regex(r"/dev/nvidia-caps/nvidia-cap(\d+)")
 
@@ -277,7 +278,9 @@ def _majors(value: Any) -> Iterator[Tuple[str, int]]:
 
 def _majors_now(files: Files, path: str) -> Set[int]:
     """The major numbers of the driver of a device node; empty where the kernel does not list it."""
-    names = next((names for start, names in DRIVERS_OF_NODES if path.startswith(start)), ())
+    names: Sequence[str] = ("nvidia-frontend", "nvidia") if GPU_NODE.fullmatch(path) else ()
+    for start, drivers in DRIVERS_OF_NODES:
+        names = names or (drivers if path.startswith(start) else ())
     listed = (line.split() for line in (files.read_optional("/proc/devices") or "").partition("Block")[0].splitlines())
     return {int(words[0]) for words in listed if len(words) == 2 and words[1] in names and words[0].isdecimal()}
 
