@@ -441,7 +441,7 @@ def test_what_was_found_on_a_gpu_that_is_lost_is_kept_until_it_is_back(gpu_machi
     assert [gpu["power_limit"] // 1000 for gpu in machine.describe()["gpus"]] == [700] * 5 + [500] + [700] * 2
     machine.sim("find", 5)
     assert (run(machine, state="absent").error, machine.gpu(5)["power_limit"]) == (None, 700000)
-    assert not machine.host.files.exists("/var/lib/gpufleet")
+    assert machine.host.files.names("/var/lib/gpufleet") == ("program",)
 
 
 # --- what does not end well -------------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import shutil
 
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import ARCHIVE, PROGRAM
 from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine
+from ansible_collections.gpufleet.node.tests.unit.support import build
 
 SERVICE = "nvidia-dcgm.service"
 
@@ -26,3 +28,5 @@ class Saved:
         self.machine.simulated.state.write_bytes(self.state)
         for folder in self.FOLDERS:
             shutil.rmtree(self.machine.root / folder, ignore_errors=True)
+        # The program that a boot starts is none of what the runs wrote.
+        build(self.machine.root, {PROGRAM: "", ARCHIVE: ""})

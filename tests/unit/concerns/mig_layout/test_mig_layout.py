@@ -474,7 +474,7 @@ def test_everything_is_restored_placement_for_placement(gpu_machine: MakeMachine
     assert [layout_of(machine, index) for index in range(3)] == [MIXED, (Instance(0, THREE, ()),), ()]
     assert [mode_of(machine, index) for index in range(3)] == [(True, True), (True, True), (False, False)]
     assert declared(machine) is None
-    assert machine.host.files.names("/var/lib/gpufleet") == ()
+    assert machine.host.files.names("/var/lib/gpufleet") == ("program",)
     assert run(machine, state="absent").changes == ()
 
 

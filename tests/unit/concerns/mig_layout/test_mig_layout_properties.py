@@ -246,7 +246,7 @@ def test_all_gpus_are_restored_place_for_place_after_any_runs(gpu_machine: MakeM
     outcome = run(machine, state="absent")
     assert outcome.error is None, outcome.error
     assert [(mode_of(machine, index), layout_of(machine, index)) for index in range(4)] == before
-    assert machine.host.files.names("/var/lib/gpufleet") == ()
+    assert machine.host.files.names("/var/lib/gpufleet") == ("program",)
     assert run(machine, state="absent").changes == ()
 
 

@@ -660,9 +660,9 @@ def test_a_damaged_transaction_is_named_and_no_gpu_is_touched(
     [
         (
             "/var",
-            "Cannot write /var/lib/gpufleet/mig_layout.json: /var/lib is on a read-only file system, or is"
-            " immutable (see lsattr -d). Make it writable: the record of what was there before the first change is"
-            " kept there.",
+            "Cannot write /var/lib/gpufleet/mig_layout.json: /var/lib/gpufleet is on a read-only file"
+            " system, or is immutable (see lsattr -d). Make it writable: the original values and the program gpufleet"
+            " are kept there.",
         ),
         ("/run", "Cannot change mig_layout in /run/gpufleet/lock: Read-only file system."),
     ],

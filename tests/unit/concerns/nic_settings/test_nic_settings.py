@@ -296,7 +296,7 @@ def test_absent_names_what_is_not_there_any_more(machine: Machine) -> None:
     assert [(entry.object, entry.setting, entry.reason) for entry in outcome.remaining.unmanaged] == [
         ("0000:17:00.0", "rx_ring", "the interface is missing, and so are its values")
     ]
-    assert not machine.host.files.exists("/var/lib/gpufleet")
+    assert machine.host.files.names("/var/lib/gpufleet") == ("program",)
 
 
 # --- who else sets the MTU --------------------------------------------------------------------------------------------
