@@ -41,4 +41,5 @@ def contract_node(make: Make) -> Node:
         state=lambda: dict(systemd.read),
         save_state=lambda: dict(systemd.read),
         set_state=set_state,
+        left={"/run/init/stat": "process 1, which was executed once more"},
     )
