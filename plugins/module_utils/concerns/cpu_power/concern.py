@@ -55,7 +55,6 @@ from .state import (
     Values,
     described,
     is_for_all,
-    read_boosts,
     read_disabled,
     read_driver,
     read_idle,
@@ -66,6 +65,7 @@ from .state import (
     switch_of,
     value_of,
     wanted_idle,
+    without_turbo,
 )
 
 if TYPE_CHECKING:
@@ -132,7 +132,9 @@ class CpuPower:
             **{setting: read_values(files, setting, online) for setting in FILES if setting in asked},
         }
         if POLICY_BOOST in asked:
-            found[POLICY_BOOST] = read_boosts(files, online)
+            boosts = found[POLICY_BOOST]
+            lacking = without_turbo(files, boosts)
+            found[POLICY_BOOST] = {cpu: value for cpu, value in boosts.items() if cpu not in lacking}
         idle = {}
         if declaration.idle_latency is not None or any(setting.startswith(IDLE_STATE) for setting in values):
             idle = read_idle(files, set(online))

@@ -11,7 +11,7 @@ Documentation/ABI/testing/sysfs-devices-system-cpu. A value that differs between
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, AbstractSet, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, AbstractSet, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 from ..._core.regex import regex
 from ..._core.value import frozen
@@ -203,11 +203,11 @@ def read_values(files: Files, setting: str, cpus: Iterable[int]) -> Dict[int, st
     return {cpu: value for cpu, value in read.items() if value is not None}
 
 
-def read_boosts(files: Files, cpus: Iterable[int]) -> Dict[int, str]:
-    """Whether the policies of CPUs have turbo on; without policies that have no turbo, which have a switch too."""
-    found = read_values(files, POLICY_BOOST, cpus)
-    limits = {cpu: [read_cpu(files, cpu, f"acpi_cppc/{end}_perf") for end in ("highest", "nominal")] for cpu in found}
-    return {cpu: value for cpu, value in found.items() if None in limits[cpu] or limits[cpu][0] != limits[cpu][1]}
+def without_turbo(files: Files, boosts: Mapping[int, str]) -> Set[int]:
+    """The CPUs whose policy has no turbo: its switch is there all the same, is off, and stays off."""
+    off = [cpu for cpu, value in boosts.items() if value != BOOSTS]
+    limits = {cpu: [read_cpu(files, cpu, f"acpi_cppc/{end}_perf") for end in ("highest", "nominal")] for cpu in off}
+    return {cpu for cpu, (highest, nominal) in limits.items() if highest is not None and highest == nominal}
 
 
 def read_driver(files: Files, cpu: int, asked: AbstractSet[str]) -> Driver:

@@ -139,10 +139,10 @@ def read_controllers(files: Files, identities: Sequence[Identity] = ()) -> Dict[
 
 def _is_of(files: Files, folder: str, identities: Sequence[Identity]) -> bool:
     """Whether a target knows this connection by one of these, as far as the kernel shows name and number."""
+    if not identities:
+        return True
     name, number = (_text(files, f"{folder}/{file}").lower() for file in ("hostnqn", "hostid"))
-    return not identities or any(
-        name in ("", one.nqn.lower()) and number in ("", one.number.lower()) for one in identities
-    )
+    return any(name in ("", one.nqn.lower()) and number in ("", one.number.lower()) for one in identities)
 
 
 def _nqn(files: Files, folder: str) -> str:
