@@ -15,7 +15,16 @@ import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ..module_utils._core.wording import printable
-from ..module_utils._linux.program import BYTECODE, DAMAGED, LOOK, OTHER_PYTHON, folder_of
+from ..module_utils._linux.program import (
+    BLANK,
+    BYTECODE,
+    DAMAGED,
+    LOOK,
+    OTHER_PYTHON,
+    SAFE_FILE,
+    SAFE_FOLDER,
+    folder_of,
+)
 from ..module_utils._node.look_frame import ANSWERED, unframed
 from ..module_utils._node.registry import REGISTRY
 
@@ -27,12 +36,11 @@ NO_PROGRAM, LINKED = 93, 94
 # Of what a program says on its way out.
 LONGEST = 200
 
-# What stat(1) may say of the folders from / down, of those that are ours, and of the two files: of root, and writable
-# by nobody else. On the way to ours a group of the administrator may write.
-SHARED_FOLDER, OUR_FOLDER, FILE = "0d???????-?", "0d????-??-?", "0-????-??-?"
+# As ``SAFE_FOLDER``, for the folders above ours, where a group of the administrator may write.
+SHARED_FOLDER = "0d???????-?"
 
 # One line, which any login shell hands on. The standard input is read to its end in any case, for who sends it fails
-# where nobody reads. What `cd -P` finds must be the folder itself, for only of its own way the owners are asked. The
+# where it is not read. What `cd -P` finds must be the folder itself, for only of its own way the owners are asked. The
 # first line of the entry says what it is started with, as the kernel would read it where files may be executed.
 COMMAND = (
     'd={folder}; s={no_program}; if cd -P "$d" 2>/dev/null; then if [ "$PWD" = "$d" ]; then '
@@ -73,7 +81,7 @@ def command_line(digest: str) -> str:
         no_program=NO_PROGRAM,
         linked=LINKED,
         places=" ".join([*shared, *mine, LOOK, BYTECODE]),
-        pattern='" "'.join([*[SHARED_FOLDER] * len(shared), *[OUR_FOLDER] * len(mine), FILE, FILE]),
+        pattern=BLANK.join([*[SHARED_FOLDER] * len(shared), *[SAFE_FOLDER] * len(mine), SAFE_FILE, SAFE_FILE]),
         kill=KILL_SECONDS,
         seconds=SECONDS,
         look=LOOK,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PATH = "/etc/environment"
 CONF = "/etc/security/pam_env.conf"
+# Of equal names PAM reads that of the administrator.
 FOLDERS = ("/etc/pam.d", "/usr/lib/pam.d")
 # Where pam_env stands, most likely first: Debian has it in each service, others in a stack that services share.
 STACKS = ("sshd", "login", "su", "system-auth", "password-auth", "postlogin", "common-session", "common-auth", "cron")

@@ -11,11 +11,11 @@ import os
 import re
 from typing import TYPE_CHECKING, Iterator, Optional, Set, Tuple
 
+from .pam_env import FOLDERS
+
 if TYPE_CHECKING:
     from .._core.protocols import Files
 
-# Of equal names PAM reads that of the administrator.
-FOLDERS = ("/etc/pam.d", "/usr/lib/pam.d")
 # What opens sessions in which people and their jobs run.
 SERVICES = ("sshd", "login", "su", "cron", "crond")
 LIMITS = "pam_limits.so"

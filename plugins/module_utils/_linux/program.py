@@ -33,11 +33,14 @@ if TYPE_CHECKING:
 PROGRAM = f"{PROGRAM_FOLDER}/gpufleet"
 ARCHIVE = f"{PROGRAM_FOLDER}/gpufleet.pyz"
 COMPILED = f"{PROGRAM_FOLDER}/compiled"
-# What a shell runs to start it, with "$@" for its arguments: it lies beside what it checks, so that whoever could write
-# there could replace it too. An administrator may have moved the folder, and left a link.
+# Patterns of a shell for what `stat -c %u%A` says of a folder and of a file that belong to root and that only root may
+# write. Several are separated by a blank in quotes.
+SAFE_FOLDER, SAFE_FILE, BLANK = "0d????-??-?", "0-????-??-?", '" "'
+# What a shell runs to start it, with "$@" for its arguments. The program is checked before, as who can write to its
+# folders could replace it. An administrator may have moved the folder, and left a link.
 START = (
     f'case "$(echo $(stat -Lc %u%A {os.path.dirname(PROGRAM_FOLDER)} {PROGRAM_FOLDER} {PROGRAM} 2>/dev/null))" in '
-    f'0d????-??-?" "0d????-??-?" "0-????-??-?) exec /bin/sh {PROGRAM} "$@";; esac; '
+    f'{BLANK.join((SAFE_FOLDER, SAFE_FOLDER, SAFE_FILE))}) exec /bin/sh {PROGRAM} "$@";; esac; '
     f'echo "Cannot run {PROGRAM}: it is missing, or users other than root may change it. '
     'Run the role node_tools." >&2; exit 64'
 )

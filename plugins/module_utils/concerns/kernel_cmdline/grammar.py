@@ -99,7 +99,7 @@ def value_of(line: str, name: str, wanted: Scalar = None) -> Scalar:
 
 
 def decider_of(line: str, name: str, wanted: Scalar) -> str:
-    """The name of the argument on a line that keeps ``wanted`` from taking effect; empty if there is none."""
+    """The name of the argument on a line that keeps ``wanted`` from taking effect, or an empty text."""
     if wanted is not None:
         other = overruled_by(line, name, wanted)
         if other or name in ADDS_UP:
@@ -109,11 +109,11 @@ def decider_of(line: str, name: str, wanted: Scalar) -> str:
 
 def overruled_by(line: str, name: str, wanted: Scalar) -> str:
     """The last argument that gives a variable of ``wanted`` another value, or an empty text."""
-    asked = {} if name in ONLY_PRESENCE else variables(name, wanted)
+    asked = judged_by(name, wanted)
     last: Dict[str, Tuple[str, str]] = {}
     for word in words(line) if asked else ():
         _name, equals, value = word.partition("=")
-        for variable, one in variables(name_of(word), value if equals else PRESENT).items():
+        for variable, one in _variables(name_of(word), value if equals else PRESENT).items():
             if variable in asked:
                 last[variable] = (one, word)
     return next((word for variable, (one, word) in last.items() if one != asked[variable]), "")
@@ -135,12 +135,18 @@ def _items(value: str) -> List[str]:
 
 def replaced_items(name: str, value: str) -> List[str]:
     """The items of a value that a later item of the same value overrides."""
-    items = _items(value) if name in ADDS_UP else []
+    if name not in ADDS_UP:
+        return []
     counting = _counting((f"{name}={value}",), name)
-    return [item for item in items if item not in counting]
+    return [item for item in _items(value) if item not in counting]
 
 
-def variables(name: str, value: Scalar) -> Dict[str, str]:
+def judged_by(name: str, wanted: Scalar) -> Dict[str, str]:
+    """The variables that must have these values for an argument to be in effect."""
+    return {} if name in ONLY_PRESENCE else _variables(name, wanted)
+
+
+def _variables(name: str, value: Scalar) -> Dict[str, str]:
     """The variables of the kernel that an argument sets, by name, where several arguments can set the same."""
     if name in ADDS_UP:
         found: Dict[str, str] = {}

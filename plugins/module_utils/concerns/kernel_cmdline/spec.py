@@ -12,7 +12,7 @@ from typing import Any, Dict, Mapping, Tuple
 from ..._core.errors import DeclarationError
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen
-from .grammar import CPU_LISTS, ONLY_PRESENCE, PRESENT, normal, replaced_items, variables, word_of
+from .grammar import CPU_LISTS, PRESENT, judged_by, normal, replaced_items, word_of
 
 # What neither a shell, nor GRUB's own one, nor the kernel takes as anything but text, a semicolon in quotes.
 _VALUE = r"[A-Za-z0-9_.,:;=/@%+-]+"
@@ -121,13 +121,14 @@ def _value(name: str, value: Any) -> Scalar:
 def _refuse_contradictions(arguments: Mapping[str, Scalar]) -> None:
     said: Dict[str, Tuple[str, str]] = {}
     for name, value in arguments.items():
-        void = replaced_items(name, str(value)) if value is not None else []
+        if value is None:
+            continue
+        void = replaced_items(name, str(value))
         if void:
             raise _wrong(
                 name, f"a later item overrides {void[0]}, as both set the same kernel variable", found=str(value)
             )
-        sets = {} if value is None or name in ONLY_PRESENCE else variables(name, value)
-        for variable, text in sets.items():
+        for variable, text in judged_by(name, value).items():
             other, before = said.setdefault(variable, (name, text))
             if before != text:
                 raise DeclarationError(

@@ -35,7 +35,7 @@ _UNITS = {
 
 
 def delay_after_kubelet(files: Files) -> Delay:
-    """The limit from a drop-in that logind reads after the kubelet's own; infinite if there is none."""
+    """The limit from a drop-in that logind reads after the kubelet's own; infinite without one."""
     found = Delay()
     for path in dropins.walk_kind(files, "systemd/logind.conf.d", ".conf"):
         text = files.read_optional(path) or ""

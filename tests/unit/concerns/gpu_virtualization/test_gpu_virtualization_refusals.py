@@ -243,7 +243,7 @@ def test_who_else_has_a_say_is_listed(tmp_path: Path, path: str, text: str, conf
         ("/run/nvidia/validations/vfio-pci-ready", ""),
     ],
 )
-def test_who_leaves_the_driver_to_others_or_binds_the_declared_one_is_none_of_them(
+def test_who_leaves_the_driver_to_others_or_binds_the_declared_one_is_not_listed(
     tmp_path: Path, path: str, text: str
 ) -> None:
     machine = Machine(tmp_path, {path: text})

@@ -18,6 +18,7 @@ from typing import Any, Dict, List, Mapping, Sequence
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import boot_service, systemd
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import EXEC_START
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_virtualization.vgpus import TOOL
 from ansible_collections.gpufleet.node.tests.unit.concerns.gpu_virtualization.virtualization_machine import (
     FIRST,
@@ -30,7 +31,7 @@ TYPES = {1020: ("H100-20C", 20), 1040: ("H100-40C", 40), 1080: ("H100-80C", 80)}
 PARTS = tuple(f"0000:17:00.{number}" for number in range(4, 8))
 MEMORY = 80
 BOOT_SERVICE = {
-    f"{systemd.ETC}/{boot_service.UNIT}": "[Service]\nExecStart=/bin/sh /var/lib/gpufleet/program/gpufleet boot\n",
+    f"{systemd.ETC}/{boot_service.UNIT}": f"[Service]\nExecStart={EXEC_START} boot\n",
     f"{systemd.ETC}/multi-user.target.wants/{boot_service.UNIT}": "",
     boot_service.PROGRAM: "",
     boot_service.ARCHIVE: "",

@@ -132,7 +132,7 @@ def test_an_argument_of_another_name_that_sets_the_same_is_a_conflict_or_refused
     defaults = 'GRUB_CMDLINE_LINUX=""\nGRUB_CMDLINE_LINUX_DEFAULT="quiet pci=noaer"\n'
     host = machine(tmp_path, extra={"/etc/default/grub": defaults})
     found = run(host, {"loglevel": 7, "pci": "realloc"}).remaining.conflicts
-    # What only adds up is none.
+    # Arguments that only add up are no conflict.
     assert [(one.path, one.line, one.setting, one.value, one.wins) for one in found] == [
         ("/etc/default/grub", 2, "loglevel", "quiet", "us")
     ]

@@ -28,5 +28,5 @@ class Saved:
         self.machine.simulated.state.write_bytes(self.state)
         for folder in self.FOLDERS:
             shutil.rmtree(self.machine.root / folder, ignore_errors=True)
-        # The program that a boot starts is none of what the runs wrote.
+        # Runs do not write the program that a boot starts.
         build(self.machine.root, {PROGRAM: "", ARCHIVE: ""})

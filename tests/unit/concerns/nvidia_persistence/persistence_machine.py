@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence im
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import boot_service, systemd
+from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import EXEC_START
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvidia_persistence.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvidia_persistence.daemon import DROP_IN, UNIT
@@ -73,7 +74,7 @@ UBUNTU_RULE = """\
 ACTION=="add", DEVPATH=="/bus/pci/drivers/nvidia", TAG+="systemd", ENV{SYSTEMD_WANTS}="nvidia-persistenced.service"
 """
 BOOT_SERVICE = {
-    f"{systemd.ETC}/{boot_service.UNIT}": "[Service]\nExecStart=/bin/sh /var/lib/gpufleet/program/gpufleet boot\n",
+    f"{systemd.ETC}/{boot_service.UNIT}": f"[Service]\nExecStart={EXEC_START} boot\n",
     f"{systemd.ETC}/multi-user.target.wants/{boot_service.UNIT}": "",
     boot_service.PROGRAM: "",
     boot_service.ARCHIVE: "",

@@ -256,7 +256,7 @@ def tuned(profile: str, base: str = "", *, enabled: bool = True) -> Dict[str, st
 @pytest.mark.parametrize(
     ("files", "boot", "conflict"),
     [
-        pytest.param(tuned("", "[disk]\nreadahead=512\n"), 512, None, id="an equal value is none"),
+        pytest.param(tuned("", "[disk]\nreadahead=512\n"), 512, None, id="an equal value is no conflict"),
         pytest.param(tuned("[disk]\nreadahead=1024 s\n"), 512, None, id="in sectors"),
         pytest.param(tuned("[disk]\nreadahead=>256\n"), 512, None, id="at least what is less"),
         pytest.param(

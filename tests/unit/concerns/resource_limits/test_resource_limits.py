@@ -179,5 +179,5 @@ def test_sessions_that_pam_does_not_limit_are_named(tmp_path: Path) -> None:
     outcome = run(host, {"memlock": "unlimited"})
     why = "/etc/pam.d/sshd does not run pam_limits.so for sessions"
     assert [(one.object, one.reason) for one in outcome.remaining.unmanaged] == [("sessions of sshd", why)]
-    # Nobody needs to know where nothing is declared of sessions.
+    # Where no limit of sessions is declared, they are not named.
     assert run(host, state="absent").remaining.unmanaged == ()
