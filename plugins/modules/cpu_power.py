@@ -218,7 +218,7 @@ conflicts:
       type: str
       sample: ondemand
     wins:
-      description: Whose value stays in the end, C(us) or C(them).
+      description: Whose value stays in the end. One of C(us), C(them) and C(unknown).
       type: str
       sample: us
 reboot_required:

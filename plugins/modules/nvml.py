@@ -199,7 +199,7 @@ conflicts:
       description: The value it sets.
       type: str
     wins:
-      description: Whose value stays in the end, C(us) or C(them).
+      description: Whose value stays in the end. One of C(us), C(them) and C(unknown).
       type: str
 reboot_required:
   description: Always false.

@@ -119,7 +119,9 @@ class Unmanaged:
 
 @frozen
 class Conflict:
-    """Another owner of a setting of ours. ``wins`` says whose value stays in the end: ``them`` or ``us``."""
+    """Another owner of a setting of ours. ``wins`` says whose value stays in the end: ``them``, ``us`` or
+    ``unknown``.
+    """
 
     owner: str
     path: str

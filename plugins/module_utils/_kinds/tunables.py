@@ -5,7 +5,8 @@
 """The kind *tunables*: values in /sys and /proc, and all who give them one at boot or later.
 
 What is in effect is what the kernel says. A boot passes the kernel command line, then systemd-sysctl and
-systemd-tmpfiles, which do not wait for each other, and tuned at the end. ``BootAssignment`` is one line of any of them.
+systemd-tmpfiles, which do not wait for each other, then tuned, and what other services and scripts write.
+``BootAssignment`` is one line of any of them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 from typing import (
     TYPE_CHECKING,
     Callable,
-    Container,
+    Collection,
     Dict,
     Iterable,
     Iterator,
@@ -28,7 +29,7 @@ from typing import (
 from .._core.change import Change, Step, WriteAttribute
 from .._core.setting import Scalar
 from .._core.value import frozen
-from .._linux import sysctl_d, tmpfiles_d, tuned
+from .._linux import boot_writers, sysctl_d, tmpfiles_d, tuned
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 COMMAND_LINE = "kernel command line"
 SYSCTL_D, SYSCTL_CONF = "sysctl.d", "sysctl.conf"
 REAPPLIED = ("/run/", "/etc/")
+PROC_SYS = "/proc/sys/"
 
 
 @frozen
@@ -83,7 +85,8 @@ class BootAssignment:
     glob.
 
     ``at_boot`` and ``later`` say when it is carried out: at boot, or again while the system runs (an installed package
-    runs systemd-tmpfiles, somebody runs ``sysctl --system``).
+    runs systemd-tmpfiles, somebody runs ``sysctl --system``). ``in_doubt``: it may not be carried out, or ``value`` is
+    empty because it is only known then, so that nothing is computed from it.
     """
 
     owner: str
@@ -93,6 +96,12 @@ class BootAssignment:
     value: str
     at_boot: bool = True
     later: bool = True
+    in_doubt: bool = False
+
+    @property
+    def is_early(self) -> bool:
+        """Whether it comes before systemd-tmpfiles at the latest."""
+        return self.owner in (SYSCTL_D, SYSCTL_CONF, COMMAND_LINE)
 
 
 def of_tmpfiles(line: TmpfilesLine) -> BootAssignment:
@@ -139,7 +148,7 @@ def assigned(owner: str, lines: Iterable[SysctlLine], keys: Sequence[str]) -> It
 @frozen
 class SysctlSources:
     """All who write keys at boot: the lines of sysctl.d, of /etc/sysctl.conf and of the kernel's command line, in the
-    order in which they are read, and those of a profile of tuned.
+    order in which they are read, those of a profile of tuned, and services and scripts that come last.
 
     ``reapplied``: tuned applies what is in /run, /etc and /etc/sysctl.conf once more, behind its profile.
     """
@@ -149,6 +158,7 @@ class SysctlSources:
     command_line: Tuple[SysctlLine, ...]
     tuned: Tuple[BootAssignment, ...]
     reapplied: bool
+    writers: Tuple[BootAssignment, ...] = ()
 
     def writes(self, lines: Sequence[SysctlLine], keys: Sequence[str]) -> Iterator[BootAssignment]:
         """The values that a boot writes into these keys, in order, with these lines of sysctl.d."""
@@ -158,9 +168,10 @@ class SysctlSources:
         if self.reapplied:
             yield from assigned(SYSCTL_D, (line for line in lines if line.path.startswith(REAPPLIED)), keys)
             yield from assigned(SYSCTL_CONF, self.conf, keys)
+        yield from (one for one in self.writers if not one.in_doubt)
 
 
-def read_sysctl_sources(files: Files, read: SysctlFiles, keys: Container[str]) -> SysctlSources:
+def read_sysctl_sources(files: Files, read: SysctlFiles, keys: Collection[str]) -> SysctlSources:
     """The sources of these keys. ``read`` are the files."""
     # A profile of tuned is read only where it has one, and the rest of it only where the profile has such keys.
     applied: List[str] = []
@@ -174,7 +185,15 @@ def read_sysctl_sources(files: Files, read: SysctlFiles, keys: Container[str]) -
     by_tuned = read_tuned(files, of_tuned)
     command_line = tuple(sysctl_d.parse_command_line(files.read_optional(sysctl_d.COMMAND_LINE) or ""))
     reapplied = bool(applied) and tuned.reapplies_sysctl(files)
-    return SysctlSources(read.boot, read.conf, command_line, by_tuned, reapplied)
+    writers = read_writers(files, lambda target: _sysctl_keys(target, keys))
+    return SysctlSources(read.boot, read.conf, command_line, by_tuned, reapplied, writers)
+
+
+def _sysctl_keys(target: str, keys: Collection[str]) -> Iterable[str]:
+    key = target[len(PROC_SYS) :]
+    if not target.startswith(PROC_SYS):
+        return ()
+    return [key] if key in keys else [one for one in keys if sysctl_d.fits(one, key)]
 
 
 def read_sysctl_at_boot(files: Files, keys: Sequence[str]) -> Tuple[BootAssignment, ...]:
@@ -206,3 +225,12 @@ def read_tuned(files: Files, tunable_of: Callable[[str, str], str]) -> Tuple[Boo
         if tunable:
             found[tunable] = BootAssignment("tuned", option.path, option.line, tunable, option.value)
     return tuple(found.values())
+
+
+def read_writers(files: Files, tunables_of: Callable[[str], Iterable[str]]) -> Tuple[BootAssignment, ...]:
+    """What services and scripts write at boot, behind everybody else. ``tunables_of`` names the tunables of a path."""
+    return tuple(
+        BootAssignment(one.owner, one.path, one.line, tunable, one.value or "", in_doubt=one.in_doubt)
+        for one in boot_writers.read(files)
+        for tunable in tunables_of(one.target)
+    )

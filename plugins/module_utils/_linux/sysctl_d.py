@@ -125,13 +125,13 @@ def written(lines: Iterable[SysctlLine], keys: Sequence[str]) -> Tuple[SysctlLin
         if line.value is None:
             continue
         if any(sign in key for sign in "*?["):
-            found += [replace(line, key=one) for one in keys if one not in options and _fits(one, key)]
+            found += [replace(line, key=one) for one in keys if one not in options and fits(one, key)]
         elif key in keys:
             found.append(line)
     return tuple(found)
 
 
-def _fits(key: str, glob: str) -> bool:
+def fits(key: str, glob: str) -> bool:
     """Whether a glob of glob(7) means a key: no sign of it stands for a slash."""
     names, patterns = key.split("/"), glob.split("/")
     return len(names) == len(patterns) and all(map(fnmatchcase, names, patterns))

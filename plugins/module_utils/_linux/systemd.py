@@ -179,6 +179,24 @@ class UnitFiles:
         found = dict.fromkeys(name for folder, names in self._folders for name in sorted(names))
         return tuple(name for name in found if not name.endswith((".wants", ".requires")))
 
+    @property
+    def linked(self) -> Tuple[str, ...]:
+        """All that a folder such as ``multi-user.target.wants`` names."""
+        return tuple(self._links)
+
+    @property
+    def link_folders(self) -> Tuple[str, ...]:
+        """These folders."""
+        return tuple(dict.fromkeys(folder for folders in self._links.values() for folder in folders))
+
+    def has_drop_ins(self, unit: str) -> bool:
+        """Whether any folder may have drop-ins of this unit."""
+        kind = unit.rpartition(".")[2]
+        stems = unit.rpartition(".")[0].split("-")
+        prefixes = (f"{'-'.join(stems[:count])}-.{kind}.d" for count in range(1, len(stems)))
+        names = (f"{unit}.d", f"{kind}.d", *prefixes)
+        return any(name in there for _folder, there in self._folders for name in names)
+
     def paths(self, unit: str) -> List[str]:
         """The files of a unit, the strongest first; of an instance without one those of its template."""
         files = self._files

@@ -13,7 +13,7 @@ from ..._core.declared import of_file
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace
-from ..._linux import boot_service
+from ..._linux import boot_service, boot_writers
 from ..._linux.boot_service import BootCarrier
 from ..._linux.cpus import read_online
 from . import later
@@ -328,11 +328,12 @@ def _lacking(setting: str, state: CpuPowerState) -> str:
 
 def _owners(files: Files) -> Tuple[BootAssignment, ...]:
     usual = (f"{place}/{unit}" for place in PLACES for unit in OWNERS)
-    if not any(map(files.exists, (*OWNER_FILES, *usual))):
+    is_there = any(map(files.exists, (*OWNER_FILES, *usual)))
+    if not is_there and not any("/cpu" in one.target for one in boot_writers.read(files)):
         return ()
-    from .owners import find
+    from .owners import find, of_writers
 
-    return find(files)
+    return (*(find(files) if is_there else ()), *of_writers(files))
 
 
 def _jobs(files: Files) -> Tuple[str, ...]:

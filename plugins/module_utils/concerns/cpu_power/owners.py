@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who else sets the CPUs: tuned, and the daemons and boot scripts that manage power.
+"""Who else sets the CPUs: tuned, the daemons that manage power, and services and scripts.
 
 An assignment without a value is one of a daemon that decides by itself. Those that are carried out only at boot come
 before the boot service, which waits for them; the others write when they like, and so have the last word.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ..._core.change import Conflict
 from ..._core.errors import OwnedByAnother
+from ..._core.value import replace
 from ..._kinds import tunables
 from ..._kinds.tunables import BootAssignment
 from ..._linux import systemd
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ..._core.protocols import Files
     from .state import CpuPowerState
 
-US, THEM = "us", "them"
+US, THEM, UNKNOWN = "us", "them", "unknown"
 # What these set goes by a profile, the load or the temperature.
 DAEMONS: Mapping[str, Tuple[str, ...]] = {
     "auto-cpufreq": (GOVERNOR, EPP, TURBO, *FREQUENCIES),
@@ -35,6 +36,8 @@ DAEMONS: Mapping[str, Tuple[str, ...]] = {
     "thermald": (MAX, TURBO),
 }
 # What they do keeps the machine from harm, or ends with its cause: they are named, and nothing is refused for them.
+# Each of these is read by its own file.
+KNOWN = ("cpufrequtils", "cpupower.", "ondemand.", "tlp.", *(f"{name}." for name in DAEMONS))
 TOLERATED = ("intel_lpmd", "thermald")
 # Ubuntu before 22.04 starts it after everything else; it takes what there is of these.
 ONDEMAND = "ondemand"
@@ -88,6 +91,24 @@ def find(files: Files) -> Tuple[BootAssignment, ...]:
     return tuple(found)
 
 
+def of_writers(files: Files) -> Tuple[BootAssignment, ...]:
+    """What services and scripts write, those excepted that ``find`` knows by name."""
+    found = []
+    for one in tunables.read_writers(files, _settings_of_path):
+        setting, _blank, key = one.tunable.partition(" ")
+        if not one.owner.startswith(KNOWN):
+            value = _tuned_value(setting, key, one.value) if one.value else ""
+            found.append(replace(one, tunable=setting, value=value))
+    return tuple(found)
+
+
+def _settings_of_path(target: str) -> Tuple[str, ...]:
+    if not target.startswith("/sys/devices/system/cpu/"):
+        return ()
+    setting = _tuned_setting("sysfs", target)
+    return (setting,) if setting else ()
+
+
 def conflicts(state: CpuPowerState, texts: Mapping[str, str], *, permanent: bool) -> Tuple[Conflict, ...]:
     """Who sets another value than is declared. Raises ``OwnedByAnother`` where that would stay, and ours is to stay."""
     found: List[Conflict] = []
@@ -98,6 +119,9 @@ def conflicts(state: CpuPowerState, texts: Mapping[str, str], *, permanent: bool
         values = {cpu: value_of(texts[setting], cpu, state.limits.get(cpu)) for cpu in state.found[setting]}
         wanted = described({cpu: value for cpu, value in values.items() if value is not None})
         if _takes(one, state) == wanted:
+            continue
+        if one.in_doubt:
+            found.append(Conflict(one.owner, one.path, one.line, setting, one.value, UNKNOWN))
             continue
         if one.later and permanent and one.owner not in TOLERATED:
             raise _owned(one, wanted)

@@ -41,12 +41,16 @@ def find_conflicts(
                 wanted = sum(int(chosen.get(tunable, boot.after[tunable][0]) or 0) for tunable in tunables)
             if line.value == str(wanted):
                 continue
-            wins = "them" if source == line else "us"
+            wins = "them" if source == line else "unknown" if line.in_doubt else "us"
             conflict = Conflict(line.owner, line.path, line.line, f"{object_} {setting}", line.value, wins)
             if conflict not in found:
                 found.append(conflict)
             # A count on the command line is somebody's declaration; a policy there is only the kernel's first value.
-            stays = line.later or (line.owner == COMMAND_LINE and pool is not None) or after != want.value
+            stays = (
+                (line.later and not line.in_doubt)
+                or (line.owner == COMMAND_LINE and pool is not None)
+                or after != want.value
+            )
             if scope.permanent and stays:
                 where = line.path if line.line is None else f"{line.path}:{line.line}"
                 raise OwnedByAnother(

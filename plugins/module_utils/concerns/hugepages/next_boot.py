@@ -27,20 +27,21 @@ if TYPE_CHECKING:
 def boot_values(state: HugepagesState, *, ours: Sequence[TmpfilesLine], command_line: str) -> Values:
     """What each tunable is after the next boot, and who says so; None where nobody does and the kernel's default stays.
 
-    The command line comes first, tuned last; systemd-sysctl and systemd-tmpfiles between do not wait for each other.
+    The command line comes first, tuned, services and scripts last; systemd-sysctl and systemd-tmpfiles between do not
+    wait for each other.
     """
     values: Values = {}
     values.update((path, (0, None)) for path in state.pools)
     values.update((path, (None, None)) for path in state.tunables)
-    at_boot = [line for line in state.others if line.at_boot]
+    at_boot = [line for line in state.others if line.at_boot and not line.in_doubt]
     # Sorted by file name as read: all names that sort before ours stay before it.
     earlier = [line for line in state.foreign if line.path.rpartition("/")[2] < TMPFILES.rpartition("/")[2]]
     later = [line for line in state.foreign if line not in earlier]
     for line in [
         *command_line_assignments(state, command_line),
-        *(line for line in at_boot if line.owner != "tuned"),
+        *(line for line in at_boot if line.is_early),
         *map(of_tmpfiles, in_effect([*earlier, *ours, *later])),
-        *(line for line in at_boot if line.owner == "tuned"),
+        *(line for line in at_boot if not line.is_early),
     ]:
         if line.tunable in values:
             assign(values, line.tunable, line, state)

@@ -69,7 +69,11 @@ def read_state(host: Host, *, every_tunable: bool) -> HugepagesState:
         running=running,
         loader=loader,
         tmpfiles=tuple(line for path, text in tmpfiles.items() for line in owners.parse_tmpfiles(path, text)),
-        others=(*owners.read_sysctl(files), *kernel.read_tuned(files, owners.of_tuned)),
+        others=(
+            *owners.read_sysctl(files),
+            *kernel.read_tuned(files, owners.of_tuned),
+            *kernel.read_writers(files, owners.of_path),
+        ),
         file=OwnFile(TMPFILES, "file", tmpfiles.get(TMPFILES)),
         arguments=arguments,
         awaited=files.read_optional(reboot_note(NAME)) or "",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, Tuple
 
 from ..._kinds import tunables
+from ..._kinds.tunables import PROC_SYS
 from ..._linux import tmpfiles_d
 
 if TYPE_CHECKING:
@@ -36,6 +37,14 @@ def parse_tmpfiles(path: str, text: str) -> Tuple[TmpfilesLine, ...]:
 def read_sysctl(files: Files) -> Tuple[BootAssignment, ...]:
     """What sysctl.d and /etc/sysctl.conf say; what is no number of pages is no assignment."""
     return tuple(line for line in tunables.read_sysctl(files, SYSCTL_KEYS) if line.value.isdecimal())
+
+
+def of_path(target: str) -> Tuple[str, ...]:
+    """The tunable that a path is, as services and scripts write it."""
+    if target.startswith(PROC_SYS):
+        known = SYSCTL_KEYS.get(target[len(PROC_SYS) :])
+        return (known,) if known else ()
+    return (target,) if "hugepage" in target else ()
 
 
 def of_tuned(plugin: str, key: str) -> str:

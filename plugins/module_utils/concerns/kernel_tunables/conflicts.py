@@ -33,12 +33,12 @@ def find_conflicts(
     _refuse_beside_kubelet(values, state)
     # Who gives the other one of a pair a value sets the declared one to 0.
     said = {**{ZEROED[key]: "0" for key in values if key in ZEROED}, **values}
-    winners = [source for _value, source in after.values()] if scope.permanent else []
+    winners = [source for _value, source in after.values()]
     found: List[Conflict] = []
     for one in said_by_others(state, tuple(said)):
         if read_by_kernel(one.tunable, one.value, state.found[one.tunable]) != said[one.tunable]:
             # `sysctl --system` reads that file last, and systemd-sysctl at its link or not at all.
-            wins = "them" if one.owner == SYSCTL_CONF or one in winners else "us"
+            wins = "them" if one.owner == SYSCTL_CONF or one in winners else "unknown" if one.in_doubt else "us"
             found.append(Conflict(one.owner, one.path, one.line, f"{OBJECT} {dotted(one.tunable)}", one.value, wins))
     for key in values if scope.permanent else ():
         value, source = after[key]

@@ -96,5 +96,6 @@ def said_by_others(state: KernelTunablesState, keys: Sequence[str]) -> Iterator[
         assigned(SYSCTL_D, others, keys),
         assigned(SYSCTL_CONF, sources.conf, keys),
         sources.tuned,
+        sources.writers,
     ):
         yield from {one.tunable: one for one in claims if one.tunable in keys}.values()

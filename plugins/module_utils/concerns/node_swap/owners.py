@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who else has a word in it: cloud-init and the agent of Azure bring swap again, and kubelet does not start with it."""
+"""Who else has a word in it: cloud-init, the agent of Azure and scripts bring swap again, and kubelet does not start
+with it."""
 
 from __future__ import annotations
 
@@ -10,12 +11,13 @@ import re
 from typing import TYPE_CHECKING, Iterator, Tuple
 
 from ..._core.change import Conflict
-from ..._linux import systemd
+from ..._linux import boot_writers, systemd
+from .sources import SERVICES
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
 
-THEM, US = "them", "us"
+THEM, US, UNKNOWN = "them", "us", "unknown"
 WAAGENT = "/etc/waagent.conf"
 AGENTS = ("walinuxagent.service", "waagent.service")
 CLOUD = "/etc/cloud"
@@ -27,7 +29,7 @@ KUBELET = "/var/lib/kubelet/config.yaml"
 
 def of_swap_off(files: Files) -> Tuple[Conflict, ...]:
     """Those who make swap."""
-    return (*_agent(files), *_cloud_init(files))
+    return (*_agent(files), *_cloud_init(files), *_writers(files))
 
 
 def of_swap_on(files: Files) -> Tuple[Conflict, ...]:
@@ -51,6 +53,14 @@ def _agent(files: Files) -> Iterator[Conflict]:
     for number, value in _matching(text, r"ResourceDisk\.EnableSwap\s*=\s*(\w+)"):
         if value.lower() == "y":
             yield Conflict("WALinuxAgent", WAAGENT, number, "ResourceDisk.EnableSwap", value, THEM)
+
+
+def _writers(files: Files) -> Iterator[Conflict]:
+    """Services and scripts that run swapon(8); units that do nothing else are masked instead."""
+    for one in boot_writers.read(files):
+        if one.target == boot_writers.SWAP and one.owner not in SERVICES:
+            wins = UNKNOWN if one.in_doubt else THEM
+            yield Conflict(one.owner, one.path, one.line, "swapon", one.value or "", wins)
 
 
 def _cloud_init(files: Files) -> Iterator[Conflict]:

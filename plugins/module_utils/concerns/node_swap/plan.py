@@ -322,9 +322,10 @@ def _refuse_owners(state: NodeSwapState) -> None:
     """Raises ``OwnedByAnother`` where the next boot would bring swap that nothing of ours can keep off."""
     for conflict in state.conflicts:
         if conflict.wins == "them":
+            place = conflict.path if conflict.line is None else f"{conflict.path} line {conflict.line}"
             refusal = OwnedByAnother(
                 "keep swap off across a reboot",
-                cause=f"{conflict.path} line {conflict.line} lets {conflict.owner} make it",
+                cause=f"{place} lets {conflict.owner} make it",
                 found=f"{conflict.setting} {conflict.value}",
                 hint="remove it there, or set permanent: false",
             )

@@ -14,7 +14,8 @@ from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting
 from ..._kinds.own_files import OwnFile
-from ..._linux.tuned import Option, read_active
+from ..._linux import boot_writers
+from ..._linux.tuned import read_active
 from . import devices, rules
 from .devices import Disk, Queue, Subject
 from .options import OPTIONS
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ..._core.baseline import Baseline
     from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
+    from .owners import LateOwners
 
 
 class NvmeScheduler:
@@ -69,11 +71,11 @@ class NvmeScheduler:
             rule_files = udev.parse_texts(texts)
             subjects = udev.subjects(disks, files=files, asked=udev.attributes_asked(rule_files))
             boot = udev.boot(rule_files, disks, subjects)
-        tuned = _tuned(files)
-        if tuned:
+        late = _late_owners(files)
+        if late:
             from . import owners
 
-            boot = owners.after_tuned(tuned, disks, boot)
+            boot = owners.after_late(late, disks, boot)
         return NvmeSchedulerState(
             disks=disks,
             winners=winners,
@@ -85,7 +87,7 @@ class NvmeScheduler:
             modules=_modules(files, entries),
             udev_runs=files.exists("/run/udev/control"),
             owners=_owners(files, settings) if entries else (),
-            tuned=tuned,
+            late=late,
         )
 
     def resolve(self, declaration: NvmeSchedulerDeclaration, state: NvmeSchedulerState) -> NvmeSchedulerDesired:
@@ -119,11 +121,11 @@ class NvmeScheduler:
     def plan(self, state: NvmeSchedulerState, desired: NvmeSchedulerDesired, scope: Scope) -> Plan:
         settings = tuple(setting for want in desired.wants for setting in _settings_of(want, state, scope))
         conflicts: Tuple[Conflict, ...] = () if scope.restoring else state.owners
-        if state.tuned and not scope.restoring:
+        if state.late and not scope.restoring:
             from . import owners
 
             wanted = [(want.queue, want.values) for want in desired.wants]
-            conflicts += owners.of_tuned(state.tuned, wanted, permanent=scope.permanent)
+            conflicts += owners.of_late(state.late, wanted, permanent=scope.permanent)
         if scope.permanent:
             settings += (*state.modules_file.rows(desired.modules_text), *state.rules_file.rows(desired.rules_text))
             if any(path != OUR_RULES for path, _text in state.texts):
@@ -233,5 +235,12 @@ def _owners(files: Files, settings: FrozenSet[str]) -> Tuple[Conflict, ...]:
     return of_command_line(cmdline, settings)
 
 
-def _tuned(files: Files) -> Tuple[Option, ...]:
-    return read_active(files) if files.exists("/etc/tuned/active_profile") else ()
+def _late_owners(files: Files) -> Optional[LateOwners]:
+    """None where there are none, which is most nodes."""
+    options = read_active(files) if files.exists("/etc/tuned/active_profile") else ()
+    writes = tuple(one for one in boot_writers.read(files) if "/block/" in one.target)
+    if not options and not writes:
+        return None
+    from .owners import LateOwners
+
+    return LateOwners(options, writes)

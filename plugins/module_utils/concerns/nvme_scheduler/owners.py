@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Those who set queues by other means than udev: the kernel command line and tuned."""
+"""Those who set queues by other means than udev: the kernel command line, tuned, and services and scripts."""
 
 from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import Conflict
 from ..._core.errors import OwnedByAnother
@@ -18,6 +18,7 @@ from .devices import Disk, Queue
 from .spec import SCHEDULER, TUNABLES
 
 if TYPE_CHECKING:
+    from ..._linux.boot_writers import BootWrite
     from ..._linux.tuned import Option
 
 READ_AHEAD = "read_ahead_kb"
@@ -25,16 +26,27 @@ READ_AHEAD = "read_ahead_kb"
 
 @frozen
 class Claim:
-    """What tuned does to one setting of one queue; ``in_doubt`` where we cannot tell whether or what."""
+    """What ``owner`` does to one setting of one queue; ``in_doubt`` where we cannot tell whether or what.
 
-    option: Option
+    ``rule`` is its plugin of tuned; services and scripts have none.
+    """
+
+    owner: str
+    path: str
+    line: Optional[int]
+    value: str
     in_doubt: bool
+    rule: str = ""
+
+    @property
+    def place(self) -> str:
+        return self.path if self.line is None else f"{self.path} line {self.line}"
 
     def result(self, before: Scalar) -> Scalar:
         """What is there after it; ``>`` and ``<`` of [disk] leave what is larger or smaller already."""
-        match = re.fullmatch(r"([<>]?)\s*(\d+)(\s+s\w*)?", self.option.value)
-        if match is None or (self.option.plugin != "disk" and (match[1] or match[3])):
-            return self.option.value
+        match = re.fullmatch(r"([<>]?)\s*(\d+)(\s+s\w*)?", self.value)
+        if match is None or (self.rule != "disk" and (match[1] or match[3])):
+            return self.value
         number = int(match[2]) // 2 if match[3] else int(match[2])
         if isinstance(before, int) and match[1]:
             return max(before, number) if match[1] == ">" else min(before, number)
@@ -49,47 +61,77 @@ def of_command_line(cmdline: str, settings: FrozenSet[str]) -> Tuple[Conflict, .
     )
 
 
-def after_tuned(
-    options: Sequence[Option], disks: Sequence[Disk], boot: Mapping[Tuple[str, str], Scalar]
+@frozen
+class LateOwners:
+    """Who sets queues behind udev: the options of tuned's profile, then services and scripts."""
+
+    options: Tuple[Option, ...] = ()
+    writes: Tuple[BootWrite, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.options or self.writes)
+
+
+def after_late(
+    late: LateOwners, disks: Sequence[Disk], boot: Mapping[Tuple[str, str], Scalar]
 ) -> Dict[Tuple[str, str], Scalar]:
-    """The next boot by device and setting, once tuned has started: it comes last."""
+    """The next boot by device and setting, once all of them have started."""
     values = dict(boot)
     for disk in disks:
         for queue in disk.queues:
-            for setting, claim in _claims(options, queue).items():
+            for setting, claim in _claims(late, queue).items():
                 if setting in queue.values and not claim.in_doubt:
                     values[(queue.name, setting)] = claim.result(values.get((queue.name, setting)))
     return values
 
 
-def of_tuned(
-    options: Sequence[Option], wants: Sequence[Tuple[Queue, Mapping[str, Scalar]]], *, permanent: bool
+def of_late(
+    late: LateOwners, wants: Sequence[Tuple[Queue, Mapping[str, Scalar]]], *, permanent: bool
 ) -> Tuple[Conflict, ...]:
-    """What tuned sets of what is wanted. Raises ``OwnedByAnother`` where ``permanent`` could not be kept."""
+    """What they set of what is wanted. Raises ``OwnedByAnother`` where ``permanent`` could not be kept."""
     found: List[Conflict] = []
     for queue, values in wants:
-        for setting, claim in _claims(options, queue).items():
+        for setting, claim in _claims(late, queue).items():
             if setting not in values:
                 continue
-            option, value = claim.option, values[setting]
+            value = values[setting]
             stays = not claim.in_doubt and claim.result(value) == value
             if permanent and not stays and not claim.in_doubt:
                 raise OwnedByAnother(
                     f"keep {setting}",
                     object=queue.name,
-                    cause=f"tuned starts after our rules, and {option.path} line {option.line} sets another value",
-                    found=option.value,
+                    cause=f"{claim.owner} starts after our rules, and {claim.place} sets another value",
+                    found=claim.value,
                     wanted=value,
                     hint="remove that line, declare its value, or set permanent: false",
                 )
-            conflict = Conflict("tuned", option.path, option.line, setting, option.value, "them")
+            wins = "unknown" if claim.in_doubt and not claim.rule else "them"
+            conflict = Conflict(claim.owner, claim.path, claim.line, setting, claim.value, wins)
             if not stays and conflict not in found:
                 found.append(conflict)
     return tuple(found)
 
 
-def _claims(options: Sequence[Option], queue: Queue) -> Dict[str, Claim]:
-    """By setting what tuned does to this queue: the later option counts."""
+def _claims(late: LateOwners, queue: Queue) -> Dict[str, Claim]:
+    """By setting what they do to this queue: the later line counts."""
+    claims = _claims_of_tuned(late.options, queue)
+    for one in late.writes:
+        setting = _setting_of(one.target, queue)
+        # What only may be written does not take the place of what is.
+        if setting and not (one.in_doubt and setting in claims):
+            claims[setting] = Claim(one.owner, one.path, one.line, one.value or "", one.in_doubt)
+    return claims
+
+
+def _setting_of(path: str, queue: Queue) -> str:
+    """The setting that a path of sysfs is for this queue; empty for another device."""
+    tunable = re.fullmatch(r"/sys/(?:class/)?block/([^/]+)/(queue|bdi)/(\w+)", path)
+    if tunable is None or not fnmatchcase(queue.name, tunable[1]):
+        return ""
+    return next((name for name in TUNABLES if TUNABLES[name].file == tunable[3]), "")
+
+
+def _claims_of_tuned(options: Sequence[Option], queue: Queue) -> Dict[str, Claim]:
     claims: Dict[str, Claim] = {}
     section = ""
     for option in options:
@@ -105,12 +147,10 @@ def _claims(options: Sequence[Option], queue: Queue) -> Dict[str, Claim]:
             is_head = queue.name.startswith("nvme") and not queue.mq
             in_doubt = in_doubt or is_head or "$" in option.devices
         elif option.plugin == "sysfs":
-            tunable = re.fullmatch(r"/sys/(?:class/)?block/([^/]+)/queue/(\w+)", option.key)
-            if tunable and fnmatchcase(queue.name, tunable[1]):
-                setting = next((name for name in TUNABLES if TUNABLES[name].file == tunable[2]), "")
+            setting = _setting_of(option.key, queue)
         if setting:
             claims.pop(setting, None)
-            claims[setting] = Claim(option, in_doubt)
+            claims[setting] = Claim("tuned", option.path, option.line, option.value, in_doubt, option.plugin)
     return claims
 
 

@@ -16,7 +16,7 @@ from ..._core.value import frozen
 from . import udev
 from .devices import Queue
 from .modules import KNOWN_SCHEDULERS
-from .owners import after_tuned
+from .owners import after_late
 from .rules import OUR_RULES
 from .spec import MAX_SCHED_RQ, NR_REQUESTS, SCHEDULER, TUNABLES, WBT
 from .state import OUR_MODULES, NvmeSchedulerDesired, NvmeSchedulerState, WantedQueue
@@ -242,8 +242,8 @@ def _file_steps(
 def _boot_changes(state: NvmeSchedulerState, desired: NvmeSchedulerDesired) -> List[Change]:
     rule_files = udev.with_ours(state.texts, desired.rules_text)
     after = udev.boot(rule_files, state.disks, state.subjects or udev.subjects(state.disks))
-    if state.tuned:
-        after = after_tuned(state.tuned, state.disks, after)
+    if state.late:
+        after = after_late(state.late, state.disks, after)
     changes = []
     for want in desired.wants:
         for setting in want.values:

@@ -15,7 +15,7 @@ from .devices import Disk, Queue, Subject
 
 if TYPE_CHECKING:
     from ..._kinds.own_files import OwnFile
-    from ..._linux.tuned import Option
+    from .owners import LateOwners
 
 OUR_MODULES = "/etc/modules-load.d/gpufleet-nvme_scheduler.conf"
 
@@ -25,7 +25,7 @@ class NvmeSchedulerState:
     """What was seen. ``winners`` are indexes of the declared entries, one a disk.
 
     ``texts`` are the rule files that mention a queue, ``boot`` is by device and setting, ``modules`` the kernel module
-    of each scheduler that is one, ``tuned`` what its active profile sets.
+    of each scheduler that is one, ``late`` who sets queues behind udev.
     """
 
     disks: Tuple[Disk, ...]
@@ -38,7 +38,7 @@ class NvmeSchedulerState:
     modules: Mapping[str, str]
     udev_runs: bool
     owners: Tuple[Conflict, ...] = ()
-    tuned: Tuple[Option, ...] = ()
+    late: Optional[LateOwners] = None
 
     @property
     def queues(self) -> Tuple[Queue, ...]:

@@ -1,0 +1,311 @@
+# Copyright: (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Everything that writes into the kernel at boot behind sysctl.d, tmpfiles.d and udev: services that are enabled, what
+timers start, and the scripts that these run (one level deep), rc.local, sysfsutils, ufw, apport and systemd-networkd.
+
+All concerns ask this one reader, and what it has read of a machine it reads again only where a file is another one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from .._core.value import frozen
+from . import sysctl_d, systemd
+from .dropins import ROOTS, walk_files
+from .shell_writes import BEARING, RELOAD, SWAP, read_command, read_script
+
+if TYPE_CHECKING:
+    from .._core.protocols import Files
+    from .shell_writes import ShellWrite
+
+__all__ = ("SWAP", "BootWrite", "read")
+
+RC_LOCAL = ("/etc/rc.local", "/etc/rc.d/rc.local")
+SYSFS_CONF, SYSFS_FOLDER = "/etc/sysfs.conf", "/etc/sysfs.d"
+UFW, UFW_DEFAULTS = "/etc/ufw/ufw.conf", "/etc/default/ufw"
+APPORT = "/etc/default/apport"
+RUNLEVEL = "/etc/rc2.d"
+INIT = "/etc/init.d"
+OURS = "gpufleet"
+# What a boot does not reach.
+_NOT_AT_BOOT = (
+    "rescue.",
+    "emergency.",
+    "halt.",
+    "poweroff.",
+    "reboot.",
+    "suspend.",
+    "hibernate.",
+    "sleep.",
+    "shutdown.",
+)
+_EXEC = re.compile(r"\s*(ExecStartPre|ExecStart|ExecStartPost)\s*=\s*(.*)")
+_SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "busybox")
+
+
+@frozen
+class BootWrite:
+    """A line by which ``owner`` writes ``value`` into ``target``: a path below /sys or /proc, maybe with the signs of
+    glob(7), or ``SWAP``.
+
+    ``value`` is None where it is not known before it is written. ``in_doubt``: it is not certain that it is written, or
+    that it comes behind sysctl.d.
+    """
+
+    owner: str
+    path: str
+    line: Optional[int]
+    target: str
+    value: Optional[str]
+    in_doubt: bool = False
+
+
+_Stamps = Dict[str, int]
+# What was read last: of which files, when these were written, and what they say.
+_last: List[Tuple[Files, _Stamps, Tuple[BootWrite, ...]]] = []
+
+
+def read(files: Files) -> Tuple[BootWrite, ...]:
+    """All writes, in the order in which they come as far as there is one."""
+    for known, stamps, found in _last:
+        if known is files and all(files.modified(path) == stamp for path, stamp in stamps.items()):
+            return found
+    reader = _Reader(files)
+    found = tuple(reader.read())
+    _last[:] = [(files, reader.stamps, found)]
+    return found
+
+
+class _Reader:
+    """Reads each file once and remembers when it was written."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._units = systemd.UnitFiles(files)
+        places = (*systemd.FOLDERS, *self._units.link_folders, *RC_LOCAL, SYSFS_CONF, SYSFS_FOLDER, UFW, UFW_DEFAULTS)
+        self.stamps: _Stamps = {path: files.modified(path) for path in (*places, APPORT, RUNLEVEL, sysctl_d.CONF)}
+
+    def read(self) -> Iterator[BootWrite]:
+        yield from self._of_networkd()
+        yield from self._of_ufw()
+        yield from self._of_sysfsutils()
+        yield from self._of_apport()
+        for unit in self._services():
+            yield from self._of_unit(unit)
+        yield from self._of_init_scripts()
+        yield from self._of_rc_local()
+
+    def _text(self, path: str) -> str:
+        self.stamps.setdefault(path, self._files.modified(path))
+        return self._files.read_optional(path) or ""
+
+    def _services(self) -> Iterator[str]:
+        """The services that a boot or a timer starts, each once. Those of systemd itself write what their own files
+        say, which others read.
+        """
+        found: Dict[str, None] = {}
+        for unit in self._units.linked:
+            if OURS in unit or unit.startswith("systemd-") or not unit.endswith((".service", ".timer")):
+                continue
+            folders = (folder.rpartition("/")[2] for folder in self._units.links(unit))
+            if all(folder.startswith(_NOT_AT_BOOT) for folder in folders):
+                continue
+            found[self._started_by(unit) if unit.endswith(".timer") else unit] = None
+        yield from found
+
+    def _started_by(self, timer: str) -> str:
+        """The service of a timer."""
+        for path in self._units.paths(timer)[:1]:
+            for key, value in systemd.assignments(self._text(path)):
+                if key == "Timer.Unit":
+                    return value
+        return f"{timer.rpartition('.')[0]}.service"
+
+    def _of_unit(self, unit: str) -> Iterator[BootWrite]:
+        paths = self._units.paths(unit)
+        if not paths or OURS in unit or self._units.status(unit) == systemd.MASKED:
+            return
+        sources = (paths[0], *self._drop_ins(unit))
+        texts = {path: self._text(path) for path in sources}
+        commands = _commands(texts)
+        if not commands:
+            return
+        in_doubt = _is_in_doubt("\n".join(texts.values()))
+        for path, number, command in commands:
+            for write in self._of_command(unit, command):
+                place = write.path or path
+                line = write.line if write.path else number
+                yield BootWrite(unit, place, line, write.target, write.value, write.in_doubt or in_doubt)
+
+    def _drop_ins(self, unit: str) -> Sequence[str]:
+        return systemd.drop_ins(self._files, unit) if self._units.has_drop_ins(unit) else ()
+
+    def _of_command(self, unit: str, command: str) -> Iterator[BootWrite]:
+        """The writes of a line of ExecStart=. ``path`` is empty where the line itself says them."""
+        from .unit_command import environment_of, split, words_of
+
+        line = command.lstrip("-@:+!|")
+        environment = {}
+        if "$" in line and ("${" in line or BEARING.search(line)):
+            environment = environment_of(self._files, unit, systemd.unit_lines(self._files, unit))
+        words = [word for word, _place in words_of(line, environment, unit)] if environment else split(line)
+        if not words:
+            return
+        script = _given_script(words)
+        if script is not None:
+            # systemd.service(5): a doubled sign is a single one for the program.
+            yield from self._named("", "", read_script(script.replace("$$", "$").replace("%%", "%")))
+            return
+        yield from self._named("", "", read_command(words))
+        program = _script_file(words)
+        if program.startswith("/") and self._is_script(program):
+            yield from self._named("", program, read_script(self._text(program)))
+
+    def _is_script(self, path: str) -> bool:
+        try:
+            if not self._files.exists(path) or self._files.is_folder(path):
+                return False
+            start = self._files.read_part(path, 0, 64)
+        except OSError:
+            return False
+        first = start.split(b"\n", 1)[0].decode("ascii", "replace")
+        words = first[2:].replace("/usr/bin/env", "").split() if first.startswith("#!") else []
+        return bool(words) and words[0].rpartition("/")[2] in _SHELLS
+
+    def _named(self, owner: str, path: str, writes: Sequence[ShellWrite]) -> Iterator[BootWrite]:
+        for write in writes:
+            line = write.number if path else None
+            if write.target != RELOAD:
+                yield BootWrite(owner, path, line, write.target, write.value, write.in_doubt or write.value is None)
+            else:
+                # Of all files of `sysctl --system` only this one is not read at boot anyway.
+                yield from self._of_sysctl_file(owner, write.value or sysctl_d.CONF, in_doubt=write.in_doubt)
+
+    def _of_sysctl_file(self, owner: str, path: str, *, in_doubt: bool = False) -> Iterator[BootWrite]:
+        for line in sysctl_d.parse(path, self._text(path)):
+            if line.value is not None:
+                yield BootWrite(owner, path, line.number, f"/proc/sys/{line.key}", line.value, in_doubt)
+
+    def _of_rc_local(self) -> Iterator[BootWrite]:
+        """systemd-rc-local-generator(8): the first that may be executed."""
+        for path in RC_LOCAL:
+            if self._files.exists(path) and self._files.mode(path) & 0o111:
+                yield from self._named("rc.local", path, read_script(self._text(path)))
+                return
+
+    def _of_init_scripts(self) -> Iterator[BootWrite]:
+        """Scripts of init that have no unit: systemd-sysv-generator(8) makes one for each at boot."""
+        for name in self._files.names(RUNLEVEL):
+            script = name[3:]
+            if (
+                not name.startswith("S")
+                or not script
+                or self._units.paths(f"{script}.service")
+                or script == "sysfsutils"
+            ):
+                continue
+            for write in self._named(script, f"{INIT}/{script}", read_script(self._text(f"{INIT}/{script}"))):
+                # It does several things by its argument.
+                yield BootWrite(write.owner, write.path, write.line, write.target, write.value, in_doubt=True)
+
+    def _of_sysfsutils(self) -> Iterator[BootWrite]:
+        """sysfs.conf(5) of sysfsutils: paths below /sys."""
+        by_init = any(name.startswith("S") and name.endswith("sysfsutils") for name in self._files.names(RUNLEVEL))
+        if not by_init and self._units.status("sysfsutils.service") != systemd.ENABLED:
+            return
+        names = (f"{SYSFS_FOLDER}/{name}" for name in self._files.names(SYSFS_FOLDER) if name.endswith(".conf"))
+        for path in (SYSFS_CONF, *names):
+            for number, line in enumerate(self._text(path).splitlines(), 1):
+                key, equals, value = line.partition("#")[0].partition("=")
+                if equals and len(key.split()) == 1:
+                    yield BootWrite("sysfsutils", path, number, f"/sys/{key.strip().strip('/')}", value.strip())
+
+    def _of_ufw(self) -> Iterator[BootWrite]:
+        """ufw has sysctl(8) read a file of its own; its unit is not ordered behind systemd-sysctl."""
+        if not re.search(r"^ENABLED=[\"']?yes", self._text(UFW), re.MULTILINE | re.IGNORECASE):
+            return
+        named = re.search(r"^IPT_SYSCTL=[\"']?([^\"'\s]*)", self._text(UFW_DEFAULTS), re.MULTILINE)
+        if named and named[1]:
+            yield from self._of_sysctl_file("ufw", named[1])
+
+    def _of_apport(self) -> Iterator[BootWrite]:
+        """Ubuntu's apport takes core dumps by itself; its script, in Python, sets a pattern that differs by release."""
+        is_there = self._units.status("apport.service") == systemd.ENABLED or self._files.exists(f"{INIT}/apport")
+        if is_there and re.search(r"^enabled=1", self._text(APPORT), re.MULTILINE):
+            yield BootWrite("apport", APPORT, None, "/proc/sys/kernel/core_pattern", None, in_doubt=True)
+
+    def _of_networkd(self) -> Iterator[BootWrite]:
+        """systemd.network(5): IPForward= is that of the machine."""
+        if self._units.status("systemd-networkd.service") != systemd.ENABLED:
+            return
+        folders = [f"{root}/systemd/network" for root in ROOTS]
+        self.stamps.update((folder, self._files.modified(folder)) for folder in folders)
+        for path in walk_files(self._files, folders, ".network"):
+            text = self._text(path)
+            for key, value in systemd.assignments(text) if "IPForward" in text else ():
+                word = value.lower()
+                if key == "Network.IPForward" and word in (*systemd.TRUE, "ipv4", "ipv6"):
+                    yield from _forwarding(path, text, word)
+
+
+def _forwarding(path: str, text: str, word: str) -> Iterator[BootWrite]:
+    line = next(number for number, one in enumerate(text.splitlines(), 1) if one.strip().startswith("IPForward"))
+    for family, key in (("ipv4", "net/ipv4/ip_forward"), ("ipv6", "net/ipv6/conf/all/forwarding")):
+        if word in (*systemd.TRUE, family):
+            yield BootWrite("systemd-networkd", path, line, f"/proc/sys/{key}", "1")
+
+
+def _commands(texts: Mapping[str, str]) -> List[Tuple[str, int, str]]:
+    """The commands of a unit and its drop-ins with file and line; an empty one takes back those before."""
+    found: Dict[str, List[Tuple[str, int, str]]] = {}
+    for path, text in texts.items():
+        started = None
+        for number, line in enumerate(text.split("\n"), 1):
+            if started is None:
+                match = _EXEC.match(line)
+                if match is None:
+                    continue
+                started = (match[1], number, "")
+                line = match[2]
+            key, first, before = started
+            whole = f"{before} {line.strip()}".strip()
+            if whole.endswith("\\"):
+                started = (key, first, whole[:-1].rstrip())
+                continue
+            started = None
+            commands = found.setdefault(key, [])
+            if whole:
+                commands.append((path, first, whole))
+            else:
+                commands.clear()
+    return [command for key in ("ExecStartPre", "ExecStart", "ExecStartPost") for command in found.get(key, ())]
+
+
+def _is_in_doubt(text: str) -> bool:
+    """Whether a unit may not run, or may run before systemd-sysctl."""
+    said = [line.strip() for line in text.split("\n")]
+    if any(re.match(r"(Condition|Assert)\w+=.", line) for line in said):
+        return True
+    early = any(re.match(r"DefaultDependencies=(no|false|0|off)\b", line, re.IGNORECASE) for line in said)
+    return early and not any(line.startswith("After=") and "systemd-sysctl.service" in line for line in said)
+
+
+def _given_script(words: Sequence[str]) -> Optional[str]:
+    """The script that is an argument of a shell (``sh -c``)."""
+    if words[0].rpartition("/")[2] in _SHELLS:
+        for word, following in zip(words[1:], words[2:]):
+            if word.startswith("-") and not word.startswith("--") and word.endswith("c"):
+                return following
+    return None
+
+
+def _script_file(words: Sequence[str]) -> str:
+    """The file that is run, also where a shell is named before it."""
+    rest = [word for word in words if word != "/usr/bin/env"]
+    if rest and rest[0].rpartition("/")[2] in _SHELLS:
+        return next((word for word in rest[1:] if not word.startswith("-")), "")
+    return rest[0] if rest else ""
