@@ -394,7 +394,7 @@ conflicts:
       description: The value it sets.
       type: str
     wins:
-      description: Whose value stays in the end, C(us) or C(them).
+      description: Whose value stays in the end. One of C(us), C(them) and C(unknown).
       type: str
   sample: []
 reboot_required:
