@@ -77,6 +77,15 @@ def at(mounts: Sequence[Mount], path: str) -> Optional[Mount]:
     return next((mount for mount in reversed(mounts) if mount.path == path), None)
 
 
+def is_automount(mount: Mount) -> bool:
+    """Whether it is a mount point of systemd, the first access to which mounts the unit of the path over it.
+
+    systemd names it after its process (``automount_enter_waiting`` of its automount.c); the source of those of
+    automount(8) is a map.
+    """
+    return mount.fstype == "autofs" and mount.source.startswith("systemd-")
+
+
 def around(mounts: Sequence[Mount], path: str) -> Optional[Mount]:
     """The mount in which a path lies that is no mount point itself."""
     inside = [mount for mount in mounts if mount.path != path and is_below(path, mount.path)]

@@ -70,7 +70,7 @@ class Filesystems:
 
     def report(self, state: FilesystemsState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         now = {
-            path: {**_now(place, place.mount), **_array(state.made.get(path))}
+            path: {**_now(place, place.automount or place.mount), **_array(state.made.get(path))}
             for path, place in state.places.items()
             if place.mount is not None
         }

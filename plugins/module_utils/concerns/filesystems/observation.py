@@ -165,6 +165,7 @@ def _place(
     boot = unit_files.at_boot(text)
     wanted = entry.fstype if entry is not None else boot.fstype if boot is not None else ""
     mount = _identified(host.files, mounts.at(table, path), wanted)
+    automount = _behind(host.files, mount) if mount is not None and mounts.is_automount(mount) else None
     return Place(
         path=path,
         mount=mount,
@@ -174,9 +175,23 @@ def _place(
             _service(host, unit_files.tunables_unit(path), unit_files.TUNABLES_UNIT),
         ),
         status=status.status(unit),
+        automount=automount,
         foreign=foreign,
-        by_us=mount is not None and _by_us(host.files, mount, boot, note),
+        by_us=mount is not None and automount is None and _by_us(host.files, mount, boot, note),
     )
+
+
+def _behind(files: Files, automount: Mount) -> Optional[Mount]:
+    """What an automount of systemd mounts: the unit of its path, which the generator makes of a line in fstab.
+
+    None where no file has it. The path is not accessed, which would mount it.
+    """
+    unit = unit_files.from_values(systemd.unit_lines(files, unit_files.mount_unit(automount.path)))
+    if not unit.source:
+        return None
+    number = _number(files, unit.source) if unit.source.startswith("/dev/") else ""
+    options = tuple(filter(None, unit.options.split(",")))
+    return replace(automount, number=number, fstype=unit.fstype, source=unit.source, flags=(), options=options)
 
 
 def _identified(files: Files, mount: Optional[Mount], wanted: str) -> Optional[Mount]:
@@ -226,6 +241,8 @@ def _with_more(
             return place
         obstacle, found, missing = _obstacle(files, table, place.path)
         return replace(place, obstacle=obstacle, found=found, missing=missing)
+    if place.automount is not None:
+        return place
     source = place.mount.source
     if read_ahead:
         place = replace(place, read_ahead=read_number(files, f"{BDI}/{place.mount.number}/{READ_AHEAD}"))

@@ -109,8 +109,8 @@ def plan(state: FilesystemsState, desired: FilesystemsDesired, scope: Scope) -> 
 
 
 def is_entry(state: FilesystemsState, place: Place, entry: Entry) -> bool:
-    """Whether what is mounted there is what is declared: the whole of it, and no folder of it."""
-    mount = place.mount
+    """Whether what is mounted there, or is at the first access, is what is declared: the whole of it, and no folder."""
+    mount = place.automount or place.mount
     if mount is None or kind_of(mount) != entry.fstype:
         return False
     if entry.fstype in (NFS, EFS):
@@ -195,6 +195,8 @@ def _rows_of_entry(state: FilesystemsState, place: Place, entry: Entry) -> Tuple
     unmanaged: List[Unmanaged] = []
     if mount is not None and not is_entry(state, place, entry):
         return rows, unmanaged
+    if place.automount is not None:
+        return _rows_of_automount(place, place.automount, entry), unmanaged
     if mount is not None and is_source_hidden(entry.fstype, mount):
         why = f"only the process of {CLIENTS[entry.client].title} that serves it knows its source, and was not found"
         unmanaged.append(Unmanaged(path, MOUNT, why))
@@ -221,6 +223,14 @@ def _rows_of_entry(state: FilesystemsState, place: Place, entry: Entry) -> Tuple
         if reason and (mount is not None or entry.fstype == GPFS):
             unmanaged.append(Unmanaged(path, name, reason))
     return rows, unmanaged
+
+
+def _rows_of_automount(place: Place, mount: Mount, entry: Entry) -> List[Setting]:
+    """The options that the first access mounts it with. A remount would be that access; the rest its unit sets then."""
+    found = {option.setting: option.wanted for option in options_of(mount.options, entry.fstype)}
+    rows = [_row(place.path, option.setting, option.wanted, found.get(option.setting)) for option in entry.settings]
+    why = f"the first access to {place.path} mounts it with the options of its unit"
+    return [row if row.effective == row.wanted else replace(row, pending=why) for row in rows]
 
 
 def _row_of_tunable(state: FilesystemsState, place: Place, name: str, wanted: str) -> Tuple[Setting, str]:
@@ -473,8 +483,10 @@ def _boot_steps(
             write, reload = file.steps(by_key.get((file.path, file.setting)), text)
             written += write
             reloads += reload
-        if written and entry is not None and place.mount is not None and note_of(state, place.mount) is None:
-            notes[path] = _note_before(place, place.mount)
+        # The first access makes a mount of its own, which has the unit.
+        mount = place.mount if place.automount is None else None
+        if written and entry is not None and mount is not None and note_of(state, mount) is None:
+            notes[path] = _note_before(place, mount)
         steps += written
     if notes:
         steps.insert(0, Step(KeepNotes(notes)))

@@ -40,10 +40,10 @@ def resolve(declaration: FilesystemsDeclaration, state: FilesystemsState) -> Fil
         if path in state.made:
             _refuse_unmakeable(path, state.made[path])
         _refuse_without_client(state, path, entry)
-        if place.mount is None:
+        if place.mount is None or (place.automount is not None and state.devices.get(path) == ""):
             if not entry.by_service:
                 _refuse_unmountable(state, place, entry)
-        elif not is_entry(state, place, entry) and not place.by_us:
+        elif not (is_entry(state, place, entry) or place.by_us or _is_our_automount(place)):
             raise OwnedByAnother(
                 "mount {}",
                 object=path,
@@ -101,8 +101,15 @@ def _before(path: str, setting: str, value: Any) -> Any:
     raise ValueError(f"{value!r} is not a value of {setting} on {path}")
 
 
+def _is_our_automount(place: Place) -> bool:
+    """Whether the first access mounts our unit, which then has what is declared."""
+    return place.automount is not None and place.unit.text is not None
+
+
 def _found(place: Place) -> str:
     mount = place.mount
+    if place.automount is not None:
+        return f"an automount of {place.title}"
     if mount is not None and mount.root != "/" and kind_of(mount) != NFS:
         return f"{mount.root} of {kind_of(mount)} {mount.source}"
     return place.title or ""

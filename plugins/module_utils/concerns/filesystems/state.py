@@ -40,6 +40,7 @@ class Note:
 class Place:
     """One mount point. ``unit`` and ``services`` are our files for it, and ``status`` is that of the unit.
 
+    ``automount`` is what the first access to the path mounts, where systemd waits for it and its unit is known.
     ``foreign``: the unit is a file of others. ``by_us``: what is mounted was mounted by us, now or at boot. ``users``
     is who has something in it open, where it is to be unmounted, and ``inside`` what is mounted in it. ``obstacle``
     says why nothing can be mounted on it, and ``found`` what is there; both are empty where it can be. ``missing``:
@@ -53,6 +54,7 @@ class Place:
     unit: UnitFile
     services: Tuple[UnitFile, ...]
     status: str
+    automount: Optional[Mount] = None
     foreign: bool = False
     by_us: bool = False
     read_ahead: Optional[int] = None
@@ -66,8 +68,9 @@ class Place:
 
     @property
     def title(self) -> Optional[str]:
-        """What is mounted, in words."""
-        return title_of(kind_of(self.mount), self.mount.source) if self.mount is not None else None
+        """What is mounted, or is at the first access, in words."""
+        mount = self.automount or self.mount
+        return title_of(kind_of(mount), mount.source) if mount is not None else None
 
 
 @frozen

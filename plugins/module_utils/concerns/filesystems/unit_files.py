@@ -10,7 +10,7 @@ the unit where fstab has a line for the same mount point (systemd.unit(5)).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
 
 from ..._core.regex import regex
 from ..._core.value import frozen
@@ -139,9 +139,15 @@ def at_boot(text: Optional[str]) -> Optional[AtBoot]:
     """What the text of a unit of ours mounts."""
     if text is None or not text.startswith(HEADER):
         return None
-    values = {key: value.replace("%%", "%") for key, value in _values(text).items()}
-    fstype = declared_type(values.get("Mount.Type", ""))
-    return AtBoot(values.get("Mount.What", ""), fstype, values.get("Mount.Options", ""))
+    return from_values({key: (value,) for key, value in _values(text).items()})
+
+
+def from_values(lines: Mapping[str, Sequence[str]]) -> AtBoot:
+    """What a mount unit with these assignments mounts, the last of each counts; empty for none."""
+    what, kind, options = (
+        (lines.get(f"Mount.{key}") or ("",))[-1].replace("%%", "%") for key in ("What", "Type", "Options")
+    )
+    return AtBoot(what, declared_type(kind), options)
 
 
 def read_ahead_at_boot(text: Optional[str]) -> Optional[int]:
