@@ -27,6 +27,12 @@ description:
   - The list is checked against the machine before anything changes. Refused are CPUs that it does not have or that are
     offline, one thread of a core without the other, a NUMA node without any of them, all CPUs, and lists that look
     inverted.
+  - Refused is also a list that would leave a service below a confined slice none of the CPUs of its C(CPUAffinity=), by
+    its unit file or a drop-in, since its next start would fail with status 215/CPUAFFINITY. A service that keeps some
+    of its CPUs starts on these. C(CPUAffinity=numa) stands for the CPUs of C(NUMAMask=). A value with specifiers other
+    than C(%i) is not checked. C(CPUAffinity=) in C(system.conf) does not make a start fail, and is not checked either.
+  - These services are read only when the CPUs of a slice or the slice of a service are to change. One that gets such a
+    C(CPUAffinity=) later is not reported until then.
   - A CPU that C(isolcpus) or C(nohz_full) isolates cannot be one for the system. Where M(gpufleet.node.kernel_cmdline)
     declares it, both are refused by one look; else the message names who isolates it.
   - The kernel may keep a limit after its C(AllowedCPUs=) was removed. Such a limit is lifted if this module set it,

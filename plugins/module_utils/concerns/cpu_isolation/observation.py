@@ -22,6 +22,7 @@ from .state import ConfinedSlice, CpuIsolationState, Daemon
 if TYPE_CHECKING:
     from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
+    from ..._linux.cpu_affinity import Affinity
 
 FILE = "99-gpufleet-cpu_isolation.conf"
 SETTING = "drop-in"
@@ -135,15 +136,28 @@ def _with_work(files: Files, declaration: CpuIsolationDeclaration, state: CpuIso
     made = declaration.daemons and _differs(state.slices[HOUSEKEEPING], declaration)
     if not (changing or starting or moved or made):
         return state
+    affinities = _affinities(files, declaration) if changing or moved or made else {}
     from ..._linux.cpu_topology import read_cpu_topology
 
     users = work.on_gpus(files, changing) if changing else {}
     return replace(
         state,
         topology=read_cpu_topology(files),
+        affinities=affinities,
         launchers={name: tuple(work.launchers(files, name)) for name in starting},
         busy={name: (*busy[name], *_new(users.get(name, ()), busy[name])) for name in declaration.slices},
     )
+
+
+def _affinities(files: Files, declaration: CpuIsolationDeclaration) -> Dict[str, Tuple[Affinity, ...]]:
+    """By slice that is to be confined, the services that start below it with the drop-ins that are to be there."""
+    from ..._linux.cpu_affinity import read_affinities
+    from .work import has
+
+    read = read_affinities(files, without=FILE)
+    found = [(one, HOUSEKEEPING if one.unit in declaration.daemons else one.slice) for one in read]
+    slices = (*declaration.slices, *((HOUSEKEEPING,) if declaration.daemons else ()))
+    return {name: tuple(one for one, place in found if has(name, place)) for name in slices}
 
 
 def _differs(found: ConfinedSlice, declaration: CpuIsolationDeclaration) -> bool:

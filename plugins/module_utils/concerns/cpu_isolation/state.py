@@ -14,6 +14,7 @@ from ..._linux import cpulist
 if TYPE_CHECKING:
     from ..._core.change import Unmanaged
     from ..._kinds.units import UnitFile
+    from ..._linux.cpu_affinity import Affinity
     from ..._linux.cpu_claims import Claim
     from ..._linux.cpu_topology import CpuTopology
 
@@ -63,7 +64,9 @@ class CpuIsolationState:
 
     ``topology`` is read where something is to change, and so is what is in the way then: ``launchers`` are what starts
     jobs or containers below a slice, and ``busy`` what is at work there, both by slice, the latter as pairs of a name
-    and what it does. ``isolated`` are CPUs that are kept from the system.
+    and what it does. ``affinities`` are the services below a slice that bind themselves to CPUs, by slice too, and read
+    only where the CPUs of a slice or the slice of a service are to change. ``isolated`` are CPUs that are kept from the
+    system.
     """
 
     slices: Mapping[str, ConfinedSlice]
@@ -78,6 +81,7 @@ class CpuIsolationState:
     topology: Optional[CpuTopology] = None
     launchers: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
     busy: Mapping[str, Tuple[Tuple[str, str], ...]] = field(default_factory=dict)
+    affinities: Mapping[str, Tuple[Affinity, ...]] = field(default_factory=dict)
 
 
 @frozen

@@ -41,7 +41,7 @@ def launchers(files: Files, name: str) -> Iterator[str]:
         running = f"{folder_of(slice_of(files, unit))}/{unit}"
         return unit_files.status(unit) == systemd.ENABLED or files.exists(running)
 
-    if there(SLURM) and _has(name, workload.slice_of_jobs(files)):
+    if there(SLURM) and has(name, workload.slice_of_jobs(files)):
         yield f"{SLURM} runs all jobs in {name}, below slurmstepd.scope or NODENAME_slurmstepd.scope"
     if (there(DOCKER) or there(DOCKER_SOCKET)) and docker_parent(files) == name:
         yield f"{DOCKER} runs containers in it, by cgroup-parent in {DAEMON_JSON}, or by default in {SYSTEM}"
@@ -55,7 +55,7 @@ def launchers(files: Files, name: str) -> Iterator[str]:
                     yield f"{folder}/{quadlet} is a container that runs as a service"
 
 
-def _has(name: str, inner: str) -> bool:
+def has(name: str, inner: str) -> bool:
     """Whether a slice is another one, or has it."""
     return f"{folder_of(inner)}/".startswith(f"{folder_of(name)}/")
 

@@ -258,6 +258,73 @@ def test_another_slice_of_a_service_is_named(tmp_path: Path) -> None:
     )
 
 
+PINNED = f"{SERVICE}[Service]\nCPUAffinity=4-5\n"
+PIN = f"{LIB}/pin.service"
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_service_that_could_not_start_any_more_is_named(tmp_path: Path, check: bool) -> None:
+    """The kernel takes no list of which the cpuset has nothing: sched_setaffinity(2), EINVAL."""
+    host = machine(tmp_path, {PIN: PINNED})
+    before = snapshot(tmp_path, leave_out=())
+    with pytest.raises(DeclarationError) as caught:
+        run(host, check=check)
+    assert str(caught.value) == (
+        f"Cannot confine system.slice: pin.service ({PIN}, line 6) would fail at the next start with status "
+        "215/CPUAFFINITY, since CPUAffinity= would have no CPU left (found pin.service on CPUs 4-5, wanted 0-1,8-9). "
+        "Change or remove CPUAffinity= there, or set another Slice= for the service."
+    )
+    assert snapshot(tmp_path, leave_out=()) == before
+    assert host.files.log == []
+
+
+def test_of_many_such_services_the_first_are_named(tmp_path: Path) -> None:
+    host = machine(tmp_path, {f"{LIB}/pin{number}.service": PINNED for number in range(5)})
+    with pytest.raises(DeclarationError, match=r"pin2\.service \(\S+, line 6\) and 2 more would fail"):
+        run(host)
+
+
+STARTING: Dict[str, Any] = {
+    "some of its CPUs": {PIN: f"{PINNED}CPUAffinity=1\n"},
+    "another slice": {PIN: PINNED, f"{ETC}/pin.service.d/slice.conf": "[Service]\nSlice=jobs.slice\n"},
+    "no CPU of this machine, as before": {PIN: f"{SERVICE}[Service]\nCPUAffinity=64\n"},
+    "a mask": {PIN: PINNED, f"{ETC}/pin.service": ""},
+    "the CPUs of a NUMA node": {PIN: f"{SERVICE}[Service]\nCPUAffinity=numa\nNUMAMask=1\n"},
+    "CPUs that only systemd knows": {PIN: f"{SERVICE}[Service]\nCPUAffinity=%H\n"},
+    # Its children inherit the list, and what enters a cpuset without any of its CPUs gets all of them.
+    "systemd itself": {"/etc/systemd/system.conf": "[Manager]\nCPUAffinity=4-5\n"},
+}
+
+
+@pytest.mark.parametrize("case", STARTING)
+def test_a_service_that_starts_all_the_same_is_not_in_the_way(tmp_path: Path, case: str) -> None:
+    assert run(machine(tmp_path, STARTING[case])).remaining.status == "in_sync"
+
+
+def test_a_daemon_is_judged_by_the_slice_that_it_moves_to(tmp_path: Path) -> None:
+    # It stays where the others are, in a slice with all CPUs.
+    host = machine(tmp_path, {PIN: PINNED})
+    assert run(host, daemons=[{"name": "chrony.service"}]).remaining.status == "pending"
+    with pytest.raises(DeclarationError) as caught:
+        run(host, daemons=[{"name": "chrony.service"}, {"name": "pin.service"}])
+    assert str(caught.value).startswith(f"Cannot confine housekeeping.slice: pin.service ({PIN}, line 6) would fail ")
+    assert str(caught.value).endswith("there, or leave the service out of daemons.")
+    assert not host.files.exists(f"{ETC}/pin.service.d/{OURS}")
+
+
+def test_the_services_are_read_only_where_something_is_to_change(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    run(host)
+    host.files.replace(PIN, PINNED)
+    host.files.reads.clear()
+    assert run(host).status == "in_sync"
+    assert PIN not in host.files.reads
+    with pytest.raises(DeclarationError, match=r"pin\.service"):
+        run(host, "0-3,8-9")
+    # Whoever gives the CPUs back has nothing to lose.
+    assert run(host, None, state="absent").remaining.status == "in_sync"
+
+
 @pytest.mark.parametrize("tree", sorted(path.stem for path in nodetree.FOLDER.glob("*.tree")))
 def test_swapped_lists_are_refused_on_every_machine(tmp_path: Path, tree: str) -> None:
     nodetree.expand(tree, tmp_path / "root")
