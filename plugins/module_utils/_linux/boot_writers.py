@@ -253,10 +253,10 @@ class _Reader:
 
 
 def _forwarding(path: str, text: str, word: str) -> Iterator[BootWrite]:
-    line = next(number for number, one in enumerate(text.splitlines(), 1) if one.strip().startswith("IPForward"))
+    lines = [number for number, one in enumerate(text.splitlines(), 1) if one.strip().startswith("IPForward")]
     for family, key in (("ipv4", "net/ipv4/ip_forward"), ("ipv6", "net/ipv6/conf/all/forwarding")):
         if word in (*systemd.TRUE, family):
-            yield BootWrite("systemd-networkd", path, line, f"/proc/sys/{key}", "1")
+            yield BootWrite("systemd-networkd", path, lines[-1], f"/proc/sys/{key}", "1")
 
 
 def _commands(texts: Mapping[str, str]) -> List[Tuple[str, int, str]]:

@@ -62,7 +62,9 @@ class Recorder:
         return [path for pattern in patterns for path in self._source.glob(pattern)]
 
     def _unit(self, name: str) -> None:
-        for path in (f"{folder}/{one}" for folder in UNITS for one in {name, re.sub(r"@.+\.", "@.", name)}):
+        for path in (
+            f"{folder}/{one}" for folder in UNITS for one in dict.fromkeys((name, re.sub(r"@.+\.", "@.", name)))
+        ):
             for found in self._all([path, f"{path}.d/*.conf"]):
                 if self._source.resolve(found) not in self.tree:
                     self._keep(found)
