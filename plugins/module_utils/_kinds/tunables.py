@@ -228,7 +228,7 @@ def read_tuned(files: Files, tunable_of: Callable[[str, str], str]) -> Tuple[Boo
 
 
 def read_writers(files: Files, tunables_of: Callable[[str], Iterable[str]]) -> Tuple[BootAssignment, ...]:
-    """What services and scripts write at boot, behind everybody else. ``tunables_of`` names the tunables of a path."""
+    """The writes of services and scripts at boot, behind all others. ``tunables_of`` names the tunables of a path."""
     return tuple(
         BootAssignment(one.owner, one.path, one.line, tunable, one.value or "", in_doubt=one.in_doubt)
         for one in boot_writers.read(files)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from .._core.value import frozen
+from .._core.value import frozen, replace
 from . import sysctl_d, systemd
 from .dropins import ROOTS, walk_files
 from .shell_writes import BEARING, RELOAD, SWAP, read_command, read_script
@@ -137,9 +137,8 @@ class _Reader:
         in_doubt = _is_in_doubt("\n".join(texts.values()))
         for path, number, command in commands:
             for write in self._of_command(unit, command):
-                place = write.path or path
-                line = write.line if write.path else number
-                yield BootWrite(unit, place, line, write.target, write.value, write.in_doubt or in_doubt)
+                place = write if write.path else replace(write, path=path, line=number)
+                yield replace(place, in_doubt=write.in_doubt or in_doubt)
 
     def _drop_ins(self, unit: str) -> Sequence[str]:
         return systemd.drop_ins(self._files, unit) if self._units.has_drop_ins(unit) else ()
@@ -158,17 +157,15 @@ class _Reader:
         script = _given_script(words)
         if script is not None:
             # systemd.service(5): a doubled sign is a single one for the program.
-            yield from self._named("", "", read_script(script.replace("$$", "$").replace("%%", "%")))
+            yield from self._named(unit, "", read_script(script.replace("$$", "$").replace("%%", "%")))
             return
-        yield from self._named("", "", read_command(words))
+        yield from self._named(unit, "", read_command(words))
         program = _script_file(words)
         if program.startswith("/") and self._is_script(program):
-            yield from self._named("", program, read_script(self._text(program)))
+            yield from self._named(unit, program, read_script(self._text(program)))
 
     def _is_script(self, path: str) -> bool:
         try:
-            if not self._files.exists(path) or self._files.is_folder(path):
-                return False
             start = self._files.read_part(path, 0, 64)
         except OSError:
             return False
@@ -210,7 +207,7 @@ class _Reader:
                 continue
             for write in self._named(script, f"{INIT}/{script}", read_script(self._text(f"{INIT}/{script}"))):
                 # It does several things by its argument.
-                yield BootWrite(write.owner, write.path, write.line, write.target, write.value, in_doubt=True)
+                yield replace(write, in_doubt=True)
 
     def _of_sysfsutils(self) -> Iterator[BootWrite]:
         """sysfs.conf(5) of sysfsutils: paths below /sys."""

@@ -45,7 +45,7 @@ _LINE = regex(rf"\s*{WORD}\s*=")
 class Affinity:
     """A service, the slice in which it starts, and the CPUs to which it binds itself there, at least one.
 
-    ``value`` is that of the last line which has a say, in line ``line`` of the file ``path``.
+    ``value`` is that of the last line which counts, in line ``line`` of the file ``path``.
     """
 
     unit: str

@@ -250,7 +250,7 @@ def _redirected(command: Sequence[str]) -> Tuple[List[str], List[str]]:
 
 
 def _printed(command: Sequence[str]) -> Optional[str]:
-    """What a command prints; None where that is not known."""
+    """The output of a command; None where that is not known."""
     program = command[0].rpartition("/")[2] if command else ""
     if program == "echo":
         return " ".join(word for word in command[1:] if word not in ("-n", "-e", "-ne", "-en"))
@@ -289,8 +289,8 @@ def _cpupower(arguments: Sequence[str]) -> _Said:
     """cpupower-frequency-set(1) and cpupower-set(1); frequencies have units of their own."""
     options = _options(arguments)
     if "frequency-set" in arguments:
-        for names, file in ((("-g", "--governor"), "scaling_governor"),):
-            yield from ((f"{CPUFREQ}/{file}", options[name]) for name in names if name in options)
+        governors = (options[name] for name in ("-g", "--governor") if name in options)
+        yield from ((f"{CPUFREQ}/scaling_governor", governor) for governor in governors)
         for names, file in ((("-d", "--min"), "scaling_min_freq"), (("-u", "--max"), "scaling_max_freq")):
             yield from ((f"{CPUFREQ}/{file}", None) for name in names if name in options)
     elif "set" in arguments:

@@ -105,11 +105,20 @@ def drop_ins(files: Files, unit: str) -> Tuple[str, ...]:
 
 
 def _drop_ins(files: Files, unit: str, there: Sequence[str]) -> Tuple[str, ...]:
+    folders = [f"{folder}/{name}" for folder in there for name in _drop_in_folders(unit)]
+    of_type = _drop_in_folder_of_type(unit)
+    return tuple(walk_files(files, [*folders, *(f"{folder}/{of_type}" for folder in there)], ".conf"))
+
+
+def _drop_in_folders(unit: str) -> List[str]:
+    """The names of the folders of a unit and of its prefixes, the strongest first."""
     stem, _dot, kind = unit.rpartition(".")
     parts = stem.split("-")
-    names = [unit, *(f"{'-'.join(parts[:count])}-.{kind}" for count in range(len(parts) - 1, 0, -1))]
-    folders = [f"{folder}/{name}.d" for folder in there for name in names]
-    return tuple(walk_files(files, [*folders, *(f"{folder}/{kind}.d" for folder in there)], ".conf"))
+    return [f"{unit}.d", *(f"{'-'.join(parts[:count])}-.{kind}.d" for count in range(len(parts) - 1, 0, -1))]
+
+
+def _drop_in_folder_of_type(unit: str) -> str:
+    return f"{unit.rpartition('.')[2]}.d"
 
 
 def assignments(text: str) -> Iterator[Tuple[str, str]]:
@@ -191,10 +200,7 @@ class UnitFiles:
 
     def has_drop_ins(self, unit: str) -> bool:
         """Whether any folder may have drop-ins of this unit."""
-        kind = unit.rpartition(".")[2]
-        stems = unit.rpartition(".")[0].split("-")
-        prefixes = (f"{'-'.join(stems[:count])}-.{kind}.d" for count in range(1, len(stems)))
-        names = (f"{unit}.d", f"{kind}.d", *prefixes)
+        names = (*_drop_in_folders(unit), _drop_in_folder_of_type(unit))
         return any(name in there for _folder, there in self._folders for name in names)
 
     def paths(self, unit: str) -> List[str]:

@@ -92,7 +92,7 @@ def find(files: Files) -> Tuple[BootAssignment, ...]:
 
 
 def of_writers(files: Files) -> Tuple[BootAssignment, ...]:
-    """What services and scripts write, those excepted that ``find`` knows by name."""
+    """The writes of services and scripts, those excepted that ``find`` knows by name."""
     found = []
     for one in tunables.read_writers(files, _settings_of_path):
         setting, _blank, key = one.tunable.partition(" ")

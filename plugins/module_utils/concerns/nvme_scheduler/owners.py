@@ -26,7 +26,7 @@ READ_AHEAD = "read_ahead_kb"
 
 @frozen
 class Claim:
-    """What ``owner`` does to one setting of one queue; ``in_doubt`` where we cannot tell whether or what.
+    """A line by which ``owner`` sets one setting of one queue; ``in_doubt`` where we cannot tell whether or what.
 
     ``rule`` is its plugin of tuned; services and scripts have none.
     """
@@ -63,13 +63,10 @@ def of_command_line(cmdline: str, settings: FrozenSet[str]) -> Tuple[Conflict, .
 
 @frozen
 class LateOwners:
-    """Who sets queues behind udev: the options of tuned's profile, then services and scripts."""
+    """All that set queues behind udev: the options of tuned's profile, then services and scripts."""
 
-    options: Tuple[Option, ...] = ()
-    writes: Tuple[BootWrite, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.options or self.writes)
+    options: Tuple[Option, ...]
+    writes: Tuple[BootWrite, ...]
 
 
 def after_late(
@@ -88,7 +85,7 @@ def after_late(
 def of_late(
     late: LateOwners, wants: Sequence[Tuple[Queue, Mapping[str, Scalar]]], *, permanent: bool
 ) -> Tuple[Conflict, ...]:
-    """What they set of what is wanted. Raises ``OwnedByAnother`` where ``permanent`` could not be kept."""
+    """Their lines for what is wanted, as conflicts. Raises ``OwnedByAnother`` where ``permanent`` could not be kept."""
     found: List[Conflict] = []
     for queue, values in wants:
         for setting, claim in _claims(late, queue).items():
