@@ -6,6 +6,8 @@
 
 So CRI-O and Podman read theirs: a later value replaces an earlier one, and where a table maps names to something (the
 runtimes) a later entry replaces the whole earlier one of that name (``unifyMap`` of BurntSushi/toml, which both use).
+A key may be in any case, but for those names. With two spellings of one key in a file either may count, for Go goes
+through them in no order (``unifyStruct`` of its decode.go, in CRI-O's vendored copy).
 
 They are brought to other settings through the drop-in file that is ours. Other files are touched only where nothing
 else helps: to take a value away that they give.
@@ -28,31 +30,47 @@ if TYPE_CHECKING:
     from ..._core.setting import Scalar
     from .model import Configuration, Settings, WantedEngine
 
-HEADER = f"# Written by gpufleet.node, module {NAME}. A change made here is overwritten by the next run.\n"
-
 Keys = Tuple[str, ...]
+HEADER = f"# Written by gpufleet.node, module {NAME}. A change made here is overwritten by the next run.\n"
 
 
 @frozen
 class Layer:
-    """One of the files, by the name that the engine reads, and what it says; nothing where it is not there."""
+    """One of the files, by the name that the engine reads, and what it says; nothing where it is not there.
+
+    ``names`` is the table whose keys are names, which have one spelling.
+    """
 
     name: str
     document: Document
     data: Mapping[str, Any] = field(default_factory=dict)
+    names: Keys = ()
 
     def value(self, keys: Keys, kind: type) -> Any:
         """What it says at these keys, None where it says nothing. Raises ``CannotLook`` where it is no ``kind``."""
         found: Any = self.data
-        for depth, key in enumerate(keys):
-            if not isinstance(found, dict):
-                raise self._strange(keys[:depth], found, dict)
+        for key in self.spelled(keys):
             if key not in found:
                 return None
             found = found[key]
         if not isinstance(found, kind):
             raise self._strange(keys, found, kind)
         return found
+
+    def spelled(self, keys: Keys) -> Keys:
+        """The keys as they are written. Raises ``CannotLook`` where one is there in two spellings."""
+        made: List[str] = []
+        found: Any = self.data
+        for depth, key in enumerate(keys):
+            if not isinstance(found, dict):
+                raise self._strange(keys[:depth], found, dict)
+            alike = [key] if keys[:depth] == self.names else [one for one in found if one.lower() == key.lower()]
+            if len(alike) > 1:
+                cause = f"{' and '.join(alike)} are two spellings of one key, either of which may count"
+                raise not_understood(self.document.path, cause)
+            made += alike or [key]
+            found = found.get(made[-1], {})
+        return tuple(made)
 
     def texts(self, keys: Keys) -> Optional[List[Any]]:
         """The same for a list of strings; items that are tables are Podman's attributes and stay as they are."""
@@ -77,18 +95,18 @@ _KINDS: Dict[type, str] = {
 }
 
 
-def read_layer(files: Files, name: str) -> Layer:
+def read_layer(files: Files, name: str, names: Keys = ()) -> Layer:
     """Raises ``CannotLook`` with line and column for a file that is not TOML."""
     path = files.resolve(name)
     text = files.read_optional(path)
-    return make_layer(name, Document(path, text))
+    return make_layer(name, Document(path, text), names)
 
 
-def make_layer(name: str, document: Document) -> Layer:
+def make_layer(name: str, document: Document, names: Keys = ()) -> Layer:
     if document.text is None:
-        return Layer(name, document)
+        return Layer(name, document, names=names)
     try:
-        return Layer(name, document, parse(document.text).data)
+        return Layer(name, document, parse(document.text).data, names)
     except TomlError as error:
         raise not_understood(document.path, str(error)) from error
 
@@ -278,7 +296,7 @@ def _our_file(layer: Layer, data: Mapping[str, Any]) -> Layer:
     from ..._text.toml_edit import dump
 
     text = HEADER + dump(data) if data else None
-    return make_layer(layer.name, Document(layer.document.path, text))
+    return make_layer(layer.name, Document(layer.document.path, text), layer.names)
 
 
 def _removed(layer: Layer, keys: Keys) -> Layer:
@@ -288,7 +306,7 @@ def _removed(layer: Layer, keys: Keys) -> Layer:
     from ..._text.toml_edit import TomlEditError, remove
 
     try:
-        text = remove(layer.document.text or "", keys)
+        text = remove(layer.document.text or "", layer.spelled(keys))
     except TomlEditError as error:
         raise Refused(
             f"remove {'.'.join(keys)}",
@@ -296,4 +314,4 @@ def _removed(layer: Layer, keys: Keys) -> Layer:
             cause=str(error),
             hint="remove it by hand; nothing was changed",
         ) from error
-    return make_layer(layer.name, Document(layer.document.path, text))
+    return make_layer(layer.name, Document(layer.document.path, text), layer.names)

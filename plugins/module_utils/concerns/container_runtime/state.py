@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
 from ..._core.value import field, frozen, replace
 from .kinds import kind_of
-from .model import Configuration, Kind, RunningDaemon, WantedEngine
+from .model import DOCKER, Configuration, Kind, RunningDaemon, WantedEngine
 from .spec import ContainerRuntimeDeclaration
 
 if TYPE_CHECKING:
@@ -78,6 +78,10 @@ def observe(host: Host, declaration: ContainerRuntimeDeclaration) -> ContainerRu
     for entry in declaration.entries:
         seen = inspect(host, entry.engine)
         if seen is not None:
+            if entry.cdi and entry.engine == DOCKER:
+                from .docker.docker import with_version
+
+                seen = replace(seen, configuration=with_version(host, seen.configuration, seen.running))
             engines.append(seen if entry.present else _with_leftover(host, seen, entry))
             unusable.update(_unusable(host.files, entry))
     if not declaration.refresh:

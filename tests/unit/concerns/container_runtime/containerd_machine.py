@@ -40,8 +40,8 @@ V2, V3 = "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"
 OLD, NEW = (1, 7, 24), (2, 1, 9)
 BEGIN, END = "# BEGIN gpufleet container_runtime\n", "# END gpufleet container_runtime\n"
 NVIDIA = WantedEngine(CONTAINERD, True, "nvidia", PROGRAM)
-RUNC = {"runtime_type": "io.containerd.runc.v2", "options": {"BinaryName": "", "SystemdCgroup": False}}
-UNTYPED = {**RUNC, "runtime_type": ""}
+RUNC_OPTIONS: Mapping[str, Any] = {"BinaryName": "", "SystemdCgroup": False}
+RUNC = {"runtime_type": "io.containerd.runc.v2", "options": RUNC_OPTIONS}
 SINCE = {
     "snapshotter": (1, 7),
     "privileged_without_host_devices_all_devices_allowed": (1, 7),
@@ -132,7 +132,9 @@ class Containerd:
         # What the files say goes into the runc that is built in, which 1.x has only where they have no such table, not
         # even an empty one: go-toml then makes a new map.
         built_in = {"runc": RUNC} if new or "runtimes" not in containerd else {}
-        runtimes = {name: deep(built_in.get(name, UNTYPED), self.known(runtime)) for name, runtime in written.items()}
+        runtimes = {
+            name: deep(built_in.get(name) or untyped(runtime), self.known(runtime)) for name, runtime in written.items()
+        }
         runtimes = {**built_in, **runtimes}
         default = containerd.get("default_runtime_name", "runc")
         if starts and default not in runtimes:
@@ -152,6 +154,13 @@ class Containerd:
         """The table of a runtime without the keys that this version ignores."""
         unknown = [key for key, since in SINCE.items() if self.version < since]
         return {key: value for key, value in runtime.items() if key not in unknown}
+
+
+def untyped(runtime: Mapping[str, Any]) -> Dict[str, Any]:
+    """A runtime without a word: the tests show its options as far as the table does not spell them otherwise."""
+    spelled = {key.lower() for key in runtime.get("options", {})}
+    options = {key: value for key, value in RUNC_OPTIONS.items() if key.lower() not in spelled}
+    return {"runtime_type": "", "options": options}
 
 
 def deep(one: Mapping[str, Any], other: Mapping[str, Any]) -> Dict[str, Any]:

@@ -284,6 +284,43 @@ def test_a_later_file_that_says_otherwise_is_named_and_nothing_is_planned(tmp_pa
     )
 
 
+OTHER_CASES = """\
+[CRIO.Runtime]
+Default_Runtime = "nvidia"
+[CRIO.Runtime.Runtimes.nvidia]
+Runtime_Path = "/opt/other"
+Monitor_Path = "/usr/libexec/crio/conmon"
+"""
+
+
+def test_keys_are_read_in_any_case_and_what_is_declared_counts(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, {MAIN: OTHER_CASES})
+    assert machine.read().settings == {OUR_RUNTIME: "/opt/other", DEFAULT_RUNTIME: "nvidia", CDI: True}
+    machine.converge(wanted(default=True))
+    assert machine.read().settings == {OUR_RUNTIME: PATH, DEFAULT_RUNTIME: "nvidia", CDI: True}
+    assert machine.edit(wanted(default=True)) == ()
+    assert "conmon" in machine.ours()
+    assert "default_runtime" not in machine.ours().lower()
+
+
+def test_a_default_in_another_case_is_taken_out_of_the_text_of_others(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, {MAIN: OTHER_CASES})
+    machine.converge(wanted(present=False))
+    assert machine.read().settings == {DEFAULT_RUNTIME: None, CDI: True}
+
+
+def test_runtimes_of_names_that_differ_in_case_are_two(tmp_path: Path) -> None:
+    text = CTK + CTK.partition("[crio.runtime.runtimes]")[2].replace("nvidia]", "NVIDIA]")
+    settings = Machine(tmp_path, {MAIN: text}).read().settings
+    assert {OUR_RUNTIME, SettingName(RUNTIME, "NVIDIA")} <= settings.keys()
+
+
+def test_two_spellings_in_one_file_are_unknown(tmp_path: Path) -> None:
+    text = '[crio.runtime]\ndefault_runtime = "crun"\nDefault_Runtime = "nvidia"\n'
+    with pytest.raises(CannotLook, match="default_runtime and Default_Runtime are two spellings of one key"):
+        Machine(tmp_path, {MAIN: text}).read()
+
+
 def test_a_default_of_others_gives_way_and_comes_back(tmp_path: Path) -> None:
     machine = Machine(tmp_path, {f"{FOLDER}/10-crio.conf": PACKAGED})
     machine.converge(wanted(default=True))

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
@@ -51,6 +51,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     Settings,
     WantedEngine,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.resolve import resolve
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import (
+    ContainerRuntimeDeclaration,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.state import observe
 from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.docker_corpus import CORPUS, MAIN, NVIDIA
 from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, FakeHost, build, snapshot
 
@@ -257,6 +262,14 @@ def test_other_features_and_arguments_of_the_runtime_stay(tmp_path: Path) -> Non
     found = meaning(Machine(tmp_path, text).run(cdi=True))
     assert found["features"] == {"buildkit": False, "cdi": True}
     assert found["runtimes"] == {"nvidia": {"path": NVIDIA, "args": ["-v"]}}
+
+
+def test_of_two_spellings_of_a_key_of_a_runtime_the_last_counts(tmp_path: Path) -> None:
+    # encoding/json goes through the keys in their order, and null leaves a string as it is.
+    text = '{"runtimes": {"nvidia": {"path": "/opt/one", "Path": "/opt/two", "PATH": null}}}'
+    machine = Machine(tmp_path, text)
+    assert machine.read().settings[SettingName(RUNTIME, "nvidia")] == "/opt/two"
+    assert meaning(machine.run())["runtimes"] == {"nvidia": {"path": NVIDIA}}
 
 
 def test_arguments_with_blanks_stay_words_there_and_back(tmp_path: Path) -> None:
@@ -540,6 +553,71 @@ def test_a_daemon_of_20_10_has_no_word_for_cdi(tmp_path: Path) -> None:
         tmp_path, '{"features": {"cdi": true}}', info={"ServerVersion": "20.10.24+dfsg1", "CDISpecDirs": None}
     )
     assert machine.running().settings[CDI] is False
+
+
+def declared(machine: Machine, **keys: Any) -> Settings:
+    """What is wanted after a look at the machine."""
+    declaration = ContainerRuntimeDeclaration((entry(**keys),))
+    return resolve(declaration, observe(machine.host, declaration)).engines["docker"].wanted
+
+
+def folder(path: Path, name: str) -> Path:
+    (path / name).mkdir()
+    return path / name
+
+
+OLD_DAEMON = {"ServerVersion": "24.0.9", "CDISpecDirs": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "info"), [("{}", None), ("{}", OLD_DAEMON), ('{"features": {"cdi": true}}', OLD_DAEMON)]
+)
+def test_cdi_is_refused_where_dockerd_is_older_than_it_whatever_its_file_says(
+    tmp_path: Path, text: str, info: Optional[Mapping[str, Any]]
+) -> None:
+    machine = Machine(tmp_path, text, info=info, version="24.0.9")
+    with pytest.raises(DeclarationError) as refused:
+        declared(machine, cdi=True)
+    assert str(refused.value) == (
+        "Cannot enable CDI on docker: dockerd 24.0 has no CDI, which came with 25.0, and ignores the feature in its "
+        "file. Upgrade Docker, or leave cdi out of this entry."
+    )
+    assert declared(machine, cdi=False)[CDI] is False
+    assert CDI not in declared(machine)
+
+
+def test_cdi_is_not_refused_where_a_restart_starts_a_newer_dockerd_or_no_program_tells(tmp_path: Path) -> None:
+    newer = Machine(folder(tmp_path, "newer"), "{}", info=OLD_DAEMON, version="27.5.1")
+    assert declared(newer, cdi=True)[CDI] is True
+    unknown = Machine(folder(tmp_path, "unknown"), "{}", info=OLD_DAEMON)
+    del unknown.host.commands.programs["dockerd"]
+    assert declared(unknown, cdi=True)[CDI] is True
+
+
+def asking(asked: List[str], name: str) -> Callable[[Sequence[str]], Completed]:
+    def answer(argv: Sequence[str]) -> Completed:
+        asked.append(name)
+        return Completed(1, "", "")
+
+    return answer
+
+
+def test_the_program_is_asked_for_its_version_only_where_cdi_is_declared_and_may_be_missing(tmp_path: Path) -> None:
+    asked: List[str] = []
+    says = '{"features": {"cdi": true}}'
+    cases: Sequence[Tuple[str, str, Optional[Mapping[str, Any]], Mapping[str, Any]]] = (
+        ("other", "{}", OLD_DAEMON, {}),
+        ("off", "{}", OLD_DAEMON, {"cdi": False}),
+        ("new", "{}", {"ServerVersion": "25.0.0"}, {"cdi": True}),
+        ("none runs and nothing changes", says, None, {"cdi": True}),
+        ("none runs", "{}", None, {"cdi": True}),
+        ("old", says, OLD_DAEMON, {"cdi": True}),
+    )
+    for name, text, info, keys in cases:
+        machine = Machine(folder(tmp_path, name), text, info=info)
+        machine.host.commands.programs["dockerd"] = asking(asked, name)
+        declared(machine, **keys)
+    assert asked == ["none runs", "old"]
 
 
 def test_a_data_root_behind_a_link_is_the_same(tmp_path: Path) -> None:

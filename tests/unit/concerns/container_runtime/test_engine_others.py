@@ -13,7 +13,7 @@ from typing import Any, Mapping, Sequence, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, Refused
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils._text.toml_text import parse
@@ -119,7 +119,7 @@ def test_a_feature_of_others_that_an_old_dockerd_ignores_is_no_reason_to_refuse_
 
 def test_cdi_of_a_declaration_is_refused_to_an_old_dockerd(tmp_path: Path) -> None:
     host = docker(tmp_path, "{}\n")
-    with pytest.raises(Refused, match=r"dockerd 20\.10 has no CDI, which came with 25\.0"):
+    with pytest.raises(DeclarationError, match=r"dockerd 20\.10 has no CDI, which came with 25\.0"):
         run(host, {"engines": [{"engine": "docker", "cdi": True}]})
     assert host.files.read(DAEMON_JSON) == "{}\n"
 

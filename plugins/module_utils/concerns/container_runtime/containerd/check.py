@@ -66,7 +66,8 @@ def check(
     argv = (program, "--config", documents[0].path, "config", "dump")
     with copies(host.files, FOLDER, documents):
         output = run(RunCommand(argv, GOAL, timeout=SECONDS), host)
-    said = meaning.make_source("config dump", Document("containerd config dump", output))
+    dumped = Document("containerd config dump", output)
+    said = meaning.make_source("config dump", dumped, ask=lambda: meaning.version_of(installation))
     # 1.6 has no CDI, and no word about it.
     reported = {CDI: False, **meaning.settings_of(said.cri, 0)}
     _refuse_ignored(candidate, reported)

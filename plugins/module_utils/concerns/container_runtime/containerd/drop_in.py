@@ -23,6 +23,7 @@ from ..merged_toml import HEADER
 from ..model import RUNTIME, Configuration, Document, Edit, Installation, SettingName, Settings, shown
 from . import meaning, places
 from .meaning import CGROUP, MARKER, MERGES, PLUGINS, ConfigSource, in_order, leaves
+from .spelling import last_spelled, spellings
 
 OUR_FILES = "99-gpufleet*.toml"
 IMPORTS = ("imports",)
@@ -56,7 +57,8 @@ def edits(configuration: Configuration, target: Settings, *, restoring: bool) ->
     version = _version_of(text)
     after = None
     if tree:
-        data = {"version": version, "plugins": {PLUGINS[version]: tree}}
+        spelled = last_spelled(tree, meaning.merged_as_written(_others(sources, installation, text)))
+        data = {"version": version, "plugins": {PLUGINS[version]: spelled}}
         after = drop_in.text if ours and same(ours.data, data) else HEADER + dump(data)
     if not theirs:
         text = _importing(text, installation, version) if tree else _not_importing(text, installation, version)
@@ -68,7 +70,8 @@ def _others(sources: Sequence[ConfigSource], installation: Installation, text: O
     """All files but ours, the main one with this text."""
     found = [source for source in sources if source.name != installation.drop_in]
     if found and text is not None:
-        found[0] = meaning.make_source(found[0].name, Document(found[0].document.path, text))
+        document = Document(found[0].document.path, text)
+        found[0] = meaning.make_source(found[0].name, document, ask=lambda: meaning.version_of(installation) or (2,))
     return found
 
 
@@ -98,11 +101,12 @@ def _left_to_others(
         put(tree, keys, None)
         if text is None or not others:
             continue
-        path = ("plugins", PLUGINS[others[0].version], *keys)
-        if leaf is None:
-            text = remove(text, path)
-        elif get(others[0].cri, keys) is not None:
-            text = set_value(text, path, leaf)
+        for way in spellings(others[0].written, keys):
+            path = ("plugins", PLUGINS[others[0].version], *way)
+            if leaf is None:
+                text = remove(text, path)
+            elif get(others[0].cri, keys) is not None:
+                text = set_value(text, path, leaf)
     return text
 
 

@@ -46,6 +46,7 @@ from .meaning import (
     in_order,
     leaves,
 )
+from .spelling import by_name, spellings
 
 NEW_FILE = f"{HEADER}version = 2\n"
 
@@ -126,10 +127,11 @@ def _bring(text: str, prefix: Keys, setting: SettingName, value: Scalar, tree: T
     """The text with a setting in its place, or the tree of the block with it."""
     for keys, leaf in leaves(setting, value):
         put(tree, keys, None)
-        if leaf is None:
-            text = remove(text, (*prefix, *keys))
-        elif parse(text).get((*prefix, *keys)) is not None or not _is_brought(setting, value, brought):
-            text = _placed(text, prefix, keys, leaf, tree)
+        for way in spellings(parse(text).get(prefix) or {}, keys):
+            if leaf is None:
+                text = remove(text, (*prefix, *way))
+            elif parse(text).get((*prefix, *way)) is not None or not _is_brought(setting, value, brought):
+                text = _placed(text, prefix, way, leaf, tree)
     return text
 
 
@@ -169,7 +171,7 @@ def _keep_default(text: str, prefix: Keys, tree: Tree, target: Settings) -> str:
     Where others name one it is gone already, and comes only if it is the default beside ours.
     """
     names = ("containerd", "runtimes")
-    cri = parse(text).get(prefix) or {}
+    cri = by_name(parse(text).get(prefix) or {}, newer=True)
     in_text, in_tree = get(cri, names) or {}, get(tree, names) or {}
     if RUNC in in_text or RUNC in in_tree or not (in_text or in_tree):
         return text

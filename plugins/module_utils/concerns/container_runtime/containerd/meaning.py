@@ -29,7 +29,7 @@ from ..model import (
     SettingName,
     Settings,
 )
-from . import keys, places
+from . import keys, places, spelling
 from .keys import KEYS
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ class AskingContainerd(Installation):
 class ConfigSource:
     """One file as containerd finds it: the name it was asked for by, its version and the table of its CRI plugin.
 
-    ``has_plugin`` tells an empty table from none. ``data`` is all that the file says.
+    ``has_plugin`` tells an empty table from none. ``data`` is all that the file says, and ``written`` the table of the
+    plugin as it is spelled there.
     """
 
     name: str
@@ -73,6 +74,7 @@ class ConfigSource:
     version: int
     cri: Table
     has_plugin: bool
+    written: Table
 
 
 @frozen
@@ -96,8 +98,10 @@ def same(setting: SettingName, has: Scalar, wanted: Scalar) -> bool:
     return (silent if has is None else has) == (silent if wanted is None else wanted)
 
 
-def make_source(name: str, document: Document, *, silent: int = 1) -> ConfigSource:
-    """``silent`` is the version of a file that says none.
+def make_source(
+    name: str, document: Document, *, silent: int = 1, ask: Callable[[], Tuple[int, ...]] = tuple
+) -> ConfigSource:
+    """``silent`` is the version of a file that says none. ``ask`` says the version of containerd, empty for unknown.
 
     Raises ``CannotLook`` with line and column for what is not TOML, and for what containerd would not take.
     """
@@ -113,23 +117,49 @@ def make_source(name: str, document: Document, *, silent: int = 1) -> ConfigSour
     plugins = _table(document.path, data, "plugins")
     version = version or silent
     plugin = PLUGINS[version]
-    cri = _table(document.path, plugins, plugin)
+    written = _table(document.path, plugins, plugin)
+    cri = _by_name(document.path, written, version, ask)
     containerd = _table(document.path, cri, "containerd")
     runtimes = _table(document.path, containerd, "runtimes")
     for runtime in runtimes:
         _table(document.path, _table(document.path, runtimes, runtime), "options")
-    return ConfigSource(name, document, data, version, cri, plugin in plugins)
+    return ConfigSource(name, document, data, version, cri, plugin in plugins, written)
+
+
+def _by_name(path: str, written: Table, version: int, ask: Callable[[], Tuple[int, ...]]) -> Table:
+    """The table of a file by the names of its keys. Raises ``CannotLook`` where 1.x and 2.x differ about the spelling,
+    and it is not known which one reads it.
+    """
+    if spelling.is_plain(written):
+        return written
+    newer, older = (spelling.by_name(written, newer=newer) for newer in (True, False))
+    if version >= MERGES or newer == older:
+        return newer
+    known = ask()
+    if not known:
+        raise not_understood(
+            path, "the spelling of a key has another case than its name, which containerd 1.x and 2.x read differently"
+        )
+    return newer if known >= (2,) else older
 
 
 def merged(sources: Sequence[ConfigSource], merges: bool) -> Table:
     """The table of the CRI plugin that counts in the end."""
+    if merges:
+        return spelling.by_name(merged_as_written(sources), newer=True)
     found: Table = {}
     for source in sources:
-        if merges:
-            # By false and by empty texts too (mergo, as 2.x calls it).
-            found = nested.merged(found, source.cri)
-        elif source.has_plugin:
+        if source.has_plugin:
             found = source.cri
+    return found
+
+
+def merged_as_written(sources: Sequence[ConfigSource]) -> Table:
+    """What 2.x makes of the tables of all files, before it reads their keys."""
+    found: Table = {}
+    for source in sources:
+        # By false and by empty texts too (mergo, as 2.x calls it).
+        found = nested.merged(found, source.written)
     return found
 
 
@@ -254,7 +284,7 @@ def read_sources(files: Files, installation: Installation) -> Iterator[ConfigSou
             if not chain:
                 return
             raise not_understood(chain[-1], f"it imports {name}, which does not exist")
-        source = make_source(name, document)
+        source = make_source(name, document, ask=lambda: version_of(installation))
         _refuse_wrong_kinds(source)
         loaded.append(name)
         yield source

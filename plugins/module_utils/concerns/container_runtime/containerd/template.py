@@ -25,7 +25,7 @@ from ...._linux import unit_command
 from ...._text.go_template import TemplateError, render
 from ...._text.toml_text import TomlError, parse
 from ..model import CDI, RUNTIME, Configuration, Document, Installation, SettingName
-from . import meaning, places
+from . import meaning, places, spelling
 from .k3s_data import DETECTED, FOLDERS, FUNCTIONS, OTHERS, RUNC_TYPE, K3sFacts, base, data
 from .meaning import CGROUP, DEFAULT, MARKER, RUNC, ConfigSource, ParsedContainerd
 
@@ -272,7 +272,7 @@ def brings(path: str, text: str, facts: K3sFacts, installation: Installation) ->
     prefix = {name: table for name, table in parse(masked).data.get("plugins", {}).items() if isinstance(table, dict)}
     written: Dict[SettingName, Scalar] = {}
     for plugin in meaning.PLUGINS.values():
-        written.update(meaning.settings_of(prefix.get(plugin, {}), 0))
+        written.update(meaning.settings_of(spelling.by_name(prefix.get(plugin, {}), newer=True), 0))
     made: Dict[SettingName, Scalar] = {}
     found = states(path, rest, facts, installation)
     # Those of now count most.

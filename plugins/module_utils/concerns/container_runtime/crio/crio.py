@@ -76,7 +76,8 @@ class Crio(MergedToml):
         return Installation(CRIO, MAIN, drop_in=DROP_IN, program=program, socket=socket, unit=UNIT)
 
     def read(self, files: Files, installation: Installation) -> Configuration:
-        layers = tuple(read_layer(files, name) for name in (installation.main, *_below(files, FOLDER)))
+        order = (installation.main, *_below(files, FOLDER))
+        layers = tuple(read_layer(files, name, self.places.runtimes) for name in order)
         documents = tuple(layer.document for layer in layers)
         return Configuration(installation, documents, self.settings_of(layers), parsed=layers)
 
@@ -107,7 +108,11 @@ class Crio(MergedToml):
         candidates = (name, self.others_default(others, name) or "", *BUILT_IN)
         tables = (there[one].value((*self.places.runtimes, one), dict) for one in candidates if one in there)
         table: Mapping[str, Any] = next(filter(None, tables), {})
-        kept = {key: value for key, value in table.items() if key not in NOT_COPIED}
+        kept = {
+            key: value
+            for key, value in table.items()
+            if key.lower() not in (*NOT_COPIED, "runtime_path", "runtime_type")
+        }
         if program == INHERITS:
             return {"inherit_default_runtime": True}
         typed = TYPED.fullmatch(program)

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, List, Mapping, Tuple
 
 from ...._core.errors import Refused
@@ -14,7 +13,19 @@ from ...._linux import unit_command
 from ...._text import json_text
 from ..candidate import SCRATCH, copies
 from ..model import CDI, Document
-from .meaning import SNAP, ParsedDocker, ask, note, noted_of, settings_of, socket_of, untold_of
+from .meaning import (
+    KNOWS_CDI,
+    SNAP,
+    ParsedDocker,
+    ask,
+    dotted,
+    note,
+    noted_of,
+    numbers,
+    settings_of,
+    socket_of,
+    untold_of,
+)
 
 if TYPE_CHECKING:
     from ...._core.protocols import Host
@@ -22,10 +33,9 @@ if TYPE_CHECKING:
 
 FOLDER = f"{SCRATCH}.docker"
 CANDIDATE = f"{FOLDER}/daemon.json"
-# The first versions that have ``--validate``, that read a file with a byte-order mark, and that know CDI.
+# The first versions that have ``--validate``, and that read a file with a byte-order mark.
 VALIDATES = (23,)
 READS_MARKS = (23,)
-KNOWS_CDI = (25,)
 TIMEOUT_SECONDS = 30.0
 
 
@@ -36,14 +46,14 @@ def check(host: Host, configuration: Configuration, edits: Tuple[Edit, ...]) -> 
     what the daemon has of the old file (``docker.LOADED``).
     """
     installation = configuration.installation
-    version = _version(host, installation)
+    version = version_of(host, installation)
     for edit in edits:
         text = edit.after or ""
         values = json_text.parse(text, edit.path)
         if version and version < READS_MARKS and text.startswith(json_text.BOM):
-            raise _refused(edit.path, f"dockerd {_dotted(version)} reads no file with a byte-order mark")
+            raise _refused(edit.path, f"dockerd {dotted(version)} reads no file with a byte-order mark")
         if version and version < KNOWS_CDI and _has_cdi(values, edit.path) and not _had_cdi(edit):
-            raise _refused(edit.path, f"dockerd {_dotted(version)} has no CDI, which came with 25.0")
+            raise _refused(edit.path, f"dockerd {dotted(version)} has no CDI, which came with 25.0")
         if values.get("live-restore") and _in_swarm(host, configuration):
             raise _refused(edit.path, "dockerd is in a swarm, and live-restore is incompatible with that")
         # The snap may not look into our folder.
@@ -73,13 +83,12 @@ def _note(host: Host, configuration: Configuration) -> None:
     note(host.files, parsed.process, untold_of(configuration.settings))
 
 
-def _version(host: Host, installation: Installation) -> Tuple[int, ...]:
+def version_of(host: Host, installation: Installation) -> Tuple[int, ...]:
     """Empty where no program says it."""
     if host.commands.find(installation.program) is None:
         return ()
     said = host.commands.run((installation.program, "--version"), timeout=TIMEOUT_SECONDS).output
-    found = re.search(r"version (\d+)\.(\d+)", said)
-    return (int(found[1]), int(found[2])) if found else ()
+    return numbers(said.partition("version ")[2])
 
 
 def _validate(host: Host, installation: Installation, path: str, text: str) -> None:
@@ -106,10 +115,6 @@ def _in_swarm(host: Host, configuration: Configuration) -> bool:
         return False
     swarm = ask(host, socket_of(configuration)).get("Swarm") or {}
     return swarm.get("LocalNodeState", "inactive") not in ("", "inactive")
-
-
-def _dotted(version: Tuple[int, ...]) -> str:
-    return ".".join(f"{part:02}" if at else str(part) for at, part in enumerate(version))
 
 
 def _refused(path: str, cause: str) -> Refused:

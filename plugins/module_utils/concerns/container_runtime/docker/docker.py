@@ -21,6 +21,7 @@ import shlex
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ...._core.errors import DeclarationError
+from ...._core.value import replace
 from ...._linux import unit_command
 from ...._machine import processes
 from ...._text import json_text
@@ -50,12 +51,15 @@ from .meaning import (
     DATA_ROOT,
     EXEC_OPTS,
     KEYS,
+    KNOWS_CDI,
     PID_FILE,
     SHM_SIZE,
     SNAP,
     ParsedDocker,
     ask,
     bytes_of,
+    dotted,
+    numbers,
     options_of,
     refuse_twice,
     reported,
@@ -74,6 +78,9 @@ if TYPE_CHECKING:
 SNAP_PID_FILE = "/run/snap.docker/docker.pid"
 SNAP_PROGRAM = "/snap/docker/current/bin/dockerd"
 PROGRAMS = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd")
+# The keys of a runtime, which dockerd takes in any case; the last one counts.
+RUNTIME_KEYS = ("path", "args", "runtimeArgs", "runtimeType")
+LOWER = tuple(key.lower() for key in RUNTIME_KEYS)
 # What dockerd does without a word.
 DECIDED: Settings = {LIVE_RESTORE: False, DATA_ROOT: "/var/lib/docker", SHM_SIZE: "64M"}
 
@@ -121,6 +128,8 @@ class Docker(SingleFile):
 
     def wanted(self, wanted: WantedEngine, configuration: Configuration) -> Settings:
         """What is declared; None is a setting that must not be in the file. ``spec`` has looked at the values."""
+        if wanted.cdi:
+            _refuse_without_cdi(configuration.installation.version)
         made = _wanted(wanted, configuration)
         refuse_twice(configuration, made)
         return made
@@ -167,6 +176,30 @@ class Docker(SingleFile):
         check.check(host, self.read(host.files, installation), edits)
 
 
+def with_version(host: Host, configuration: Configuration, running: Optional[RunningDaemon]) -> Configuration:
+    """The configuration with the version of dockerd that reads it next, where that may be one without CDI.
+
+    The program is asked beside an older daemon, and where none runs and the file is about to change. Empty for unknown.
+    """
+    is_right = configuration.settings.get(CDI) is True
+    if is_right if running is None else not () < numbers(running.version) < KNOWS_CDI:
+        return configuration
+    from .check import version_of
+
+    installation = configuration.installation
+    return replace(configuration, installation=replace(installation, version=version_of(host, installation)))
+
+
+def _refuse_without_cdi(version: Tuple[int, ...]) -> None:
+    if () < version < KNOWS_CDI:
+        raise DeclarationError(
+            "enable CDI",
+            object=DOCKER,
+            cause=f"dockerd {dotted(version)} has no CDI, which came with 25.0, and ignores the feature in its file",
+            hint="upgrade Docker, or leave cdi out of this entry",
+        )
+
+
 def _places(setting: SettingName, value: Scalar, values: Mapping[str, Any]) -> List[Tuple[Sequence[str], Any]]:
     """What to set where; None removes."""
     kind, name = setting.kind, setting.name
@@ -188,7 +221,8 @@ def _runtime(path: Sequence[str], value: str, found: Any) -> List[Tuple[Sequence
     program, *arguments = shlex.split(value) or [""]
     if program.startswith("io.containerd."):
         return [(path, {"runtimeType": program})]
-    if not isinstance(found, dict) or "path" not in found or "runtimeType" in found:
+    is_plain = isinstance(found, dict) and all(key in RUNTIME_KEYS or key.lower() not in LOWER for key in found)
+    if not is_plain or "path" not in found or "runtimeType" in found:
         return [(path, {"path": program, "args": arguments} if arguments else {"path": program})]
     made: List[Tuple[Sequence[str], Any]] = [((*path, "path"), program)]
     if (found.get("args") or found.get("runtimeArgs") or []) != arguments:

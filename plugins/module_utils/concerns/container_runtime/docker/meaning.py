@@ -54,6 +54,9 @@ KEYS: Mapping[str, Tuple[str, ...]] = {
     SHM_SIZE.kind: ("default-shm-size",),
     DEFAULT_ULIMITS: ("default-ulimits",),
 }
+# The first version with CDI (``RegisterCDIDriver`` of moby's cmd/dockerd/daemon.go); from 28.2 on it is on by default.
+# Earlier ones take any name of a feature, and do nothing about those that they lack.
+KNOWS_CDI = (25,)
 UNTOLD = (SHM_SIZE.kind, DEFAULT_ULIMITS)
 # Options of dockerd by another name than their keys.
 OPTIONS = {
@@ -278,6 +281,17 @@ def reported(files: Files, info: Mapping[str, Any], boot: Settings) -> Dict[Sett
     return said
 
 
+def numbers(version: str) -> Tuple[int, ...]:
+    """The first two numbers of a version such as ``20.10.24+dfsg1``, empty for what is none."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else ()
+
+
+def dotted(version: Tuple[int, ...]) -> str:
+    """As Docker writes it: until 19.03 a year and its month."""
+    return f"{version[0]}.{version[1]:02}" if version < (20,) else f"{version[0]}.{version[1]}"
+
+
 def untold(files: Files, configuration: Configuration) -> Dict[SettingName, Scalar]:
     """What the daemon has of what it does not tell; ``NOT_KNOWN`` where the file was written after it had read it."""
     parsed: ParsedDocker = configuration.parsed
@@ -320,8 +334,13 @@ def socket_among(hosts: Any) -> str:
 
 
 def _get(values: Mapping[str, Any], name: str) -> Any:
-    """A key of a structure of dockerd, which takes it in capitals as well."""
-    return next((value for key, value in values.items() if key.lower() == name.lower()), None)
+    """A key of a structure of dockerd, which takes it in any case; of two the last counts, and null is no value.
+
+    So Go decodes JSON (encoding/json). The keys of daemon.json itself are looked up as they are written, and dockerd
+    does not start with one that it does not know (``findConfigurationConflicts`` of moby's daemon/config/config.go).
+    """
+    found = [value for key, value in values.items() if key.lower() == name.lower() and value is not None]
+    return found[-1] if found else None
 
 
 def _object(values: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:

@@ -64,7 +64,7 @@ class Podman(MergedToml, WithoutDaemon):
         # Whatever is in the folder and ends so, hidden files too (``addConfigs`` of containers/common).
         names = {name for name in files.names(FOLDER) if name.endswith(".conf")} | {os.path.basename(DROP_IN)}
         order = (VENDOR, installation.main, *(f"{FOLDER}/{name}" for name in sorted(names)))
-        layers = tuple(read_layer(files, name) for name in order if not files.is_folder(name))
+        layers = tuple(read_layer(files, name, self.places.runtimes) for name in order if not files.is_folder(name))
         hooks = tuple(find_hooks(files, _string_list(layers, HOOKS, FOLDERS)))
         settings = self.settings_of(layers)
         settings[CDI] = settings[CDI] and not hooks
