@@ -25,6 +25,7 @@ from .state import (
     BLOCK_FILE,
     BLOCKED,
     INITRAMFS,
+    INITRAMFS_NOTE,
     LOAD_FILE,
     LOADED,
     MODPROBE_COPY,
@@ -101,12 +102,17 @@ class KernelModules:
             options_file=options,
             rebuild=_rebuild(host) if declaration.block or block.text or with_parameters or outdated else (),
             outdated=outdated,
+            noted=files.exists(INITRAMFS_NOTE),
         )
         if with_parameters:
             from . import parameters
 
             seen = parameters.observe(host, declaration, state, texts, loader)
             state = replace(state, parameters=seen)
+        if state.rebuild and (declaration.block or declaration.parameters):
+            from . import initramfs
+
+            state = replace(state, initramfs=initramfs.observe(host, declaration, state, loader))
         at_stake = [name for name in declaration.block if _would_lose(name, state)]
         if at_stake:
             from .vital import refuse_vital
@@ -182,13 +188,13 @@ class KernelModules:
         return Plan(tuple(rows), steps, unmanaged, conflicts)
 
     def perform(self, step: Step, host: Host) -> None:
-        from ..._core import steps
+        from .initramfs_apply import perform
 
-        steps.perform(step, host)
+        perform(step, host)
 
     def report(self, state: KernelModulesState) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         effective: Dict[str, Any] = {"modules": {name: state.effective(name) for name in state.names}}
-        boot: Dict[str, Any] = {"modules": {name: state.boot(name) for name in state.names}}
+        boot: Dict[str, Any] = {"modules": {name: state.next_boot(name) for name in state.names}}
         if state.parameters is not None and state.parameters.keys:
             from . import parameters
 
@@ -259,7 +265,7 @@ def _blocking(name: str) -> List[str]:
 
 def _rows(name: str, wanted: Tuple[str, str], state: KernelModulesState, scope: Scope) -> List[Setting]:
     """What is wanted of a module now and at boot: one row, or two where the words differ."""
-    row = Setting(name, STATE, wanted[0], state.effective(name), state.boot(name), name)
+    row = Setting(name, STATE, wanted[0], state.effective(name), state.next_boot(name), name)
     now, at_boot = scope.immediate, scope.carries
     if wanted[0] == wanted[1]:
         return [replace(row, effective_matters=now, boot_matters=at_boot)]
@@ -273,8 +279,9 @@ def _file_rows(state: KernelModulesState, desired: KernelModulesDesired) -> List
         *state.options_file.rows(desired.options_text, others=ANOTHER),
         *state.load_file.rows(desired.load_text, others=ANOTHER),
     ]
-    if state.outdated:
-        made.append(Setting(INITRAMFS, MODPROBE_COPY, WANTED, ANOTHER, ANOTHER, INITRAMFS, False))
+    if state.outdated or state.faults or state.unread:
+        found = state.modprobe_copy
+        made.append(Setting(INITRAMFS, MODPROBE_COPY, WANTED, found, found, INITRAMFS, False))
     return made
 
 

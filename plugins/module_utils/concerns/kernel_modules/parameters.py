@@ -145,11 +145,12 @@ def rows(state: KernelModulesState, desired: KernelModulesDesired, scope: Scope)
                 setting=setting_of(key[1]),
                 wanted=wanted,
                 effective=effective,
-                boot=_as_wanted(_value(at_boot, key), wanted),
+                boot=None if key[0] in state.faults else _as_wanted(_value(at_boot, key), wanted),
                 identity=key[0],
                 effective_matters=scope.immediate and shown is not None and wanted is not None,
                 boot_matters=scope.carries,
-                pending=WAITS if effective != wanted else "",
+                # A boot with an initramfs that loads the module without our file does not help.
+                pending=WAITS if effective != wanted and key[0] not in state.faults else "",
             )
         )
     return made
@@ -187,7 +188,7 @@ def report(parameters: ParametersState, state: KernelModulesState) -> Tuple[Dict
     at_boot = state.winners()
     for key in parameters.keys:
         effective.setdefault(key[0], {})[key[1]] = parameters.shown.get(key)
-        boot.setdefault(key[0], {})[key[1]] = _value(at_boot, key)
+        boot.setdefault(key[0], {})[key[1]] = None if key[0] in state.faults else _value(at_boot, key)
     return effective, boot
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Container, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ..._core.change import Change, Conflict, RemoveFile, ReplaceFile, RunCommand, Step, Unmanaged
+from ..._core.change import Action, Change, Conflict, RemoveFile, ReplaceFile, RunCommand, Step, Unmanaged
 from ..._core.declared import WANTED
 from ..._core.errors import InUse, OwnedByAnother
 from ..._core.setting import BOOT, EFFECTIVE, NOW, REBOOT, Setting
@@ -28,10 +28,10 @@ from ..._linux.modprobe import (
     stop_of,
 )
 from .state import (
-    ANOTHER,
     BLOCK_FILE,
     BLOCKED,
     INITRAMFS,
+    INITRAMFS_NOTE,
     LOAD_FILE,
     LOADED,
     MODPROBE_COPY,
@@ -47,6 +47,7 @@ from .state import (
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
+    from .initramfs import ListInitramfs
 
 # What drives NVIDIA's GPUs without NVIDIA's driver.
 OTHER_DRIVERS = ("nouveau", "nova_core")
@@ -82,11 +83,18 @@ def plan_steps(
         options = parameters_plan.plan_options(state, desired, settled, pending)
         due = due or (bool(options) and parameters_plan.concerns_initramfs(state, desired))
     note = (Step(ReplaceFile(OUTDATED, NOTE), notes=(OUTDATED,)),) if due and not state.outdated else ()
-    rebuild = _rebuild(state) if scope.permanent and (due or state.outdated) else ()
+    images: Tuple[Step, ...] = ()
+    if scope.permanent:
+        changed = {(change.object, change.setting) for step in (*block, *options) for change in step.changes}
+        unchanged = [row for row in settled if (row.object, row.setting) not in changed]
+        images = _image_steps(state, _list_action(state, desired, after), unchanged, due=due)
+    # First, so that no run that is killed leaves it behind.
+    is_idle = state.noted and scope.permanent and not _has_files(desired)
+    forget = (Step(RemoveFile(INITRAMFS_NOTE)),) if is_idle else ()
     differing = {r.identity: r for r in settled if r.effective_matters and r.effective != r.wanted and not r.pending}
     unload = [_run("rmmod", "unload", differing[name]) for name in order if name in differing]
     along, loads = _loads(state, desired, differing)
-    return [*settled, *along], (*note, *block, *options, *unload, *loads, *load, *rebuild)
+    return [*settled, *along], (*forget, *note, *block, *options, *unload, *loads, *load, *images)
 
 
 def unload_order(names: Sequence[str], loaded: Mapping[str, Module]) -> Tuple[List[str], Dict[str, str]]:
@@ -209,7 +217,8 @@ def _wait(
         if name in stuck and not scope.permanent:
             hint = "stop what uses it, or set permanent: true and reboot"
             raise InUse("unload {}", object=name, cause=stuck[name], found=row.effective, wanted=NOT_LOADED, hint=hint)
-        return replace(row, pending=stuck.get(name, ""))
+        # A boot with an initramfs that loads it again does not help.
+        return replace(row, pending="" if name in state.faults else stuck.get(name, ""))
     holder = next((other for other in OTHER_DRIVERS if other in stuck and scope.permanent), None)
     if holder and name in NVIDIA and "nvidia" not in state.loaded:
         # It would find no device that is free, and refuse to be loaded.
@@ -259,13 +268,49 @@ def _concerns_initramfs(state: KernelModulesState, after: Sequence[ModprobeLine]
     return bool(state.rebuild) and any(state.installed.dependencies(name) is not None for name in old ^ new)
 
 
-def _rebuild(state: KernelModulesState) -> Tuple[Step, ...]:
-    change = Change(INITRAMFS, MODPROBE_COPY, ANOTHER, WANTED, BOOT)
-    drop = RemoveFile(OUTDATED)
-    if not state.rebuild:
-        return (Step(drop, (change,)),)
-    command = RunCommand(state.rebuild, "build the initramfs", REBUILD_SECONDS)
-    return (Step(command, (change,)), Step(drop))
+def _has_files(desired: KernelModulesDesired) -> bool:
+    """Whether there shall be files of ours in modprobe.d, and so in the images."""
+    return desired.block_text is not None or desired.options_text is not None
+
+
+def _image_steps(
+    state: KernelModulesState, listing: Optional[ListInitramfs], rows: Sequence[Setting], *, due: bool
+) -> Tuple[Step, ...]:
+    """The steps that build the images where that is due, and list what is in them.
+
+    The last of the two makes the changes, also those of ``rows``, which no file makes: what was built counts once it
+    was listed.
+    """
+    build = due or state.outdated or bool(state.faults)
+    if not build and (listing is None or not state.unread):
+        return ()
+    changes = [Change(INITRAMFS, MODPROBE_COPY, state.modprobe_copy, WANTED, BOOT)]
+    changes += [
+        Change(row.object, row.setting, row.boot, row.wanted, BOOT)
+        for row in rows
+        if row.object in state.faults and row.boot_matters and row.boot != row.wanted
+    ]
+    actions: List[Action] = []
+    if build and state.rebuild:
+        actions.append(RunCommand(state.rebuild, "build the initramfs", REBUILD_SECONDS))
+    if listing is not None:
+        actions.append(listing)
+    drop: List[Action] = [RemoveFile(OUTDATED)] if build else []
+    if not actions:
+        actions, drop = drop, []
+    return (*map(Step, actions[:-1]), Step(actions[-1], tuple(changes)), *map(Step, drop))
+
+
+def _list_action(
+    state: KernelModulesState, desired: KernelModulesDesired, after: Sequence[ModprobeLine]
+) -> Optional[ListInitramfs]:
+    """What lists the images, None where nothing has to be in them, or nothing can list them."""
+    if state.initramfs is None or not _has_files(desired):
+        return None
+    from .initramfs import ListInitramfs, needs_of
+
+    needs = needs_of(state, desired.block, desired.parameters, after, state.initramfs.early)
+    return ListInitramfs(state.initramfs.lister, needs) if needs else None
 
 
 def _run(program: str, goal: str, row: Setting, along: Sequence[Setting] = ()) -> Step:

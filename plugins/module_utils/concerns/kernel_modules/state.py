@@ -25,6 +25,8 @@ BLOCK_FILE = "/etc/modprobe.d/gpufleet-kernel_modules.conf"
 OPTIONS_FILE = "/etc/modprobe.d/zz-gpufleet-kernel_modules.conf"
 # It is there from before one of the two changes until the initramfs was built anew, which has copies of them.
 OUTDATED = "/var/lib/gpufleet/kernel_modules.initramfs"
+# What was listed in the images after that (initramfs.py). It may be lost, and the images are listed again.
+INITRAMFS_NOTE = "/var/lib/gpufleet/kernel_modules.images.json"
 POSSIBLE_CPUS = "/sys/devices/system/cpu/possible"
 STATE = "state"
 PARAMETER = "parameter "
@@ -72,11 +74,26 @@ class ParametersState:
 
 
 @frozen
+class InitramfsState:
+    """What is known of the initramfs images. ``lister`` is the program that lists one.
+
+    ``early`` are the modules that the command line blacklists there. ``faults`` are the images that have a module
+    without our file, by the declared name of the module. ``unread`` is an image of which nothing is known.
+    """
+
+    lister: str
+    early: Tuple[str, ...]
+    faults: Mapping[str, str] = field(default_factory=dict)
+    unread: str = ""
+
+
+@frozen
 class KernelModulesState:
     """What was seen. ``names`` are the modules it is about, ``lines`` what files say of modules, ours too.
 
     ``running`` and ``coming`` is what the command lines of this boot and of the next say. ``rebuild`` is the command
-    that builds the initramfs anew, ``outdated`` whether that is still to be done.
+    that builds the initramfs, ``outdated`` whether that is still to be done, and ``noted`` whether there is a note of
+    what the images have.
     """
 
     names: Tuple[str, ...]
@@ -90,7 +107,9 @@ class KernelModulesState:
     options_file: OwnFile
     rebuild: Tuple[str, ...]
     outdated: bool
+    noted: bool = False
     parameters: Optional[ParametersState] = None
+    initramfs: Optional[InitramfsState] = None
 
     def effective(self, name: str) -> str:
         return LOADED if name in self.loaded or self.installed.has_built_in(name) else NOT_LOADED
@@ -110,6 +129,31 @@ class KernelModulesState:
             return BLACKLISTED
         asked = lines_of(LOAD, name, every) and not stop_of(name, every, self.needs(name))
         return LOADED if asked else ON_DEMAND
+
+    @property
+    def faults(self) -> Mapping[str, str]:
+        """The images that have a module without our file, by module."""
+        return self.initramfs.faults if self.initramfs is not None else {}
+
+    @property
+    def unread(self) -> str:
+        """An image of which it is not known whether it has our files; empty where there is none."""
+        return self.initramfs.unread if self.initramfs is not None else ""
+
+    def next_boot(self, name: str) -> str:
+        """What the next boot brings by what is there, the initramfs too, which loads what a device asks for."""
+        return ON_DEMAND if name in self.faults else self.boot(name)
+
+    @property
+    def modprobe_copy(self) -> str:
+        """What the images have in place of copies of our files."""
+        if self.faults:
+            return f"without our files: {', '.join(f'{name} in {path}' for name, path in self.faults.items())}"
+        return (
+            ANOTHER
+            if self.outdated or not self.unread
+            else f"not known: {self.unread} changed since its files were listed"
+        )
 
     def needs(self, name: str) -> Tuple[str, ...]:
         return self.installed.dependencies(name) or ()

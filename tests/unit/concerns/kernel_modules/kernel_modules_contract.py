@@ -14,7 +14,8 @@ def contract_node(make: Make) -> Node:
     # In the order in which the machine writes it.
     lines = (kernel_modules_machine.NOUVEAU_LOADED + kernel_modules_machine.NVME_LOADED).splitlines(keepends=True)
     loaded = "".join(sorted(lines))
-    host, _kernel = kernel_modules_machine.machine(make.folder(), loaded=loaded, initramfs=True)
+    host, kernel = kernel_modules_machine.machine(make.folder(), loaded=loaded, initramfs=True)
+    host.commands.programs["lsinitramfs"] = kernel.list_image
     parameters = {"dummy": {"numdummies": 2}, "nvme": {"poll_queues": 4}}
     return Node(
         concern_of("kernel_modules"),

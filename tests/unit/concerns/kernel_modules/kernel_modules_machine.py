@@ -190,6 +190,16 @@ class Kernel:
         self.host.files.replace(INITRAMFS, self.config())
         return Completed(0, "", "")
 
+    def list_image(self, _argv: Sequence[str]) -> Completed:
+        """What lsinitramfs lists: what was copied, and the modules."""
+        copied = self.host.files.read(INITRAMFS)
+        paths = [path for path in (BLOCK_FILE, OPTIONS_FILE) if set(self._lines(path)).issubset(copied.splitlines())]
+        modules = [f"usr/lib/modules/{RELEASE}/{line.partition(':')[0]}" for line in DEPENDS.splitlines()]
+        return Completed(0, "".join(f"{path.lstrip('/')}\n" for path in ("init", *paths, *modules)), "")
+
+    def _lines(self, path: str) -> Sequence[str]:
+        return (self.host.files.read_optional(path) or "nothing").splitlines()
+
     def boot(self) -> None:
         """Into the same kernel: the initramfs asks for the hardware first, then udev does, and modules-load.d."""
         files = self.host.files
