@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 INITRAMFS_TOOLS = "update-initramfs"
-# The program that lists an image, by the one that builds it. Debian's dracut has an update-initramfs too.
+# The programs that list an image, by the one that builds it.
 LISTERS: Mapping[str, Sequence[str]] = {INITRAMFS_TOOLS: ("lsinitramfs", "lsinitrd"), "dracut": ("lsinitrd",)}
 # dracut's modules.d/80base/parse-kernel.sh; it counts in the initramfs alone.
 EARLY_BLACKLIST = "rd.driver.blacklist"
@@ -204,9 +204,11 @@ def _is_newer(files: Files, path: str) -> bool:
 
 def _candidates(files: Files, release: str) -> Iterator[str]:
     yield f"/boot/initrd.img-{release}"
-    machine = (files.read_optional("/etc/machine-id") or "").strip() or "Default"
-    for folder in ("/efi", "/boot", "/boot/efi"):
-        yield f"{folder}/{machine}/{release}/initrd"
+    machine = (files.read_optional("/etc/machine-id") or "").strip()
+    # lsinitrd of dracut 059 and 106 takes a folder Default before that of the machine.
+    for name in dict.fromkeys(("Default", machine or "Default")):
+        for folder in ("/efi", "/boot", "/boot/efi"):
+            yield f"{folder}/{name}/{release}/initrd"
     yield f"/lib/modules/{release}/initrd"
     yield f"/lib/modules/{release}/initramfs.img"
     yield f"/boot/initramfs-{release}.img"

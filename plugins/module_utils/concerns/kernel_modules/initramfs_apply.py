@@ -33,7 +33,7 @@ MODULE = regex(r"/lib/modules/.*/([^/]+)\.ko(?:\.\w+)?")
 CONFIGURATION = regex(r"/(?:etc|lib|run)/modprobe\.d/[^/]+\.conf")
 HINTS = {
     "lsinitrd": 'add install_items+=" {files} " to a file in /etc/dracut.conf.d, or set hostonly="yes" there, '
-    'or omit_drivers+=" {modules} " for a module that no boot needs, then run again',
+    "then run again",
     "lsinitramfs": "check that /etc/initramfs-tools/update-initramfs.conf has update_initramfs=yes, and what "
     "/etc/initramfs-tools/hooks removes, then run again",
 }
@@ -77,7 +77,7 @@ def _list(path: str, lister: str, asked: Sequence[str], host: Host) -> Image:
     try:
         text = steps.run(RunCommand((lister, path), "list the initramfs", LIST_SECONDS), host)
     except GpuFleetError as error:
-        raise _not_listed(path, str(error).rstrip(".")) from error
+        raise _not_listed(path, f"{lister} ended with {error.cause}") from error
     except OSError as error:
         raise _not_listed(path, error.strerror or str(error)) from error
     paths = paths_of(text)
@@ -99,10 +99,11 @@ def _not_listed(path: str, cause: str) -> CannotLook:
 
 def _refused(path: str, lacking: Sequence[Need], lister: str) -> Refused:
     names = ", ".join(need.name for need in lacking)
+    them = "it" if len(lacking) == 1 else "them"
     files = tuple(dict.fromkeys(need.files[0] for need in lacking))
     return Refused(
         "use modprobe.d in {}",
         object=path,
-        cause=f"it has {names}, but not {' and '.join(files)}, and so the next boot may load {names} without it",
-        hint=HINTS[lister].format(files=" ".join(files), modules=names.replace(",", "")),
+        cause=f"it has {names}, but not {' and '.join(files)}, and so the next boot may load {them} without the file",
+        hint=HINTS[lister].format(files=" ".join(files)),
     )

@@ -33,45 +33,63 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.kernel_modules.kernel
 from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, Killed, snapshot
 
 IMAGE = f"/boot/initramfs-{RELEASE}.img"
-# What dracut's lsinitrd 059 lists of a small image, some lines left out. What dracut was called with is not in it.
-LSINITRD = f"""\
-Image: {IMAGE}: 4.0K
-========================================================================
-Version: dracut-059-4
-
-Arguments:  --force --install '/etc/modprobe.d/x.conf'
-
-dracut modules:
-kernel-modules
-========================================================================
-drwxr-xr-x   4 root     root            0 Nov 29 06:14 .
-drwxr-xr-x   2 root     root            0 Nov 29 06:14 etc/modprobe.d
--rw-r--r--   1 root     root            0 Nov 29 06:14 etc/modprobe.d/gpufleet-kernel_modules.conf
-lrwxrwxrwx   1 root     root           23 Nov 29 06:14 init -> usr/lib/systemd/systemd
--rw-r--r--   1 root     root            0 Nov 29 06:14 usr/lib/modprobe.d/aliases.conf
--rw-r--r--   1 root     root            0 Nov 29 06:14 usr/lib/modules/6.1.0-13-amd64/kernel/drivers/nouveau.ko.xz
-========================================================================
-"""
-# The same where it does not find skipcpio: it exits with 0 all the same.
-LSINITRD_EARLY = f"""\
-Image: {IMAGE}: 4.0K
+# What lsinitrd of dracut 106-6 (Debian 13) lists of an image with microcode, most lines left out. Debian's image says
+# no version. Where these lists have nouveau, which Debian leaves out of its images, there was xhci-pci.
+EARLY = f"""\
+Image: {IMAGE}: 14M
 ========================================================================
 Early CPIO image
 ========================================================================
-drwxr-xr-x   3 root     root            0 Nov 29 06:14 .
--rw-r--r--   1 root     root            0 Nov 29 06:14 kernel/x86/microcode/GenuineIntel.bin
+drwxr-xr-x   3 root     root            0 Nov 29 10:21 .
+-rw-r--r--   1 root     root            2 Nov 29 10:21 early_cpio
+drwxr-xr-x   3 root     root            0 Nov 29 10:21 kernel
+drwxr-xr-x   3 root     root            0 Nov 29 10:21 kernel/x86
+drwxr-xr-x   2 root     root            0 Nov 29 10:21 kernel/x86/microcode
+-rw-r--r--   1 root     root       100684 Nov 29 10:21 kernel/x86/microcode/AuthenticAMD.bin
 ========================================================================
 """
-# lsinitramfs 0.142.
+LSINITRD = f"""\
+{EARLY}Version:{" "}
+
+Arguments:  --kver '6.12.117+deb13-amd64' --force
+
+dracut modules:
+dash
+systemd
+========================================================================
+drwxr-xr-x  12 root     root            0 Nov 29 10:20 .
+-rw-r--r--   1 root     root           82 Nov 29 10:02 etc/modprobe.d/gpufleet-kernel_modules.conf
+lrwxrwxrwx   1 root     root           23 Nov 29 10:20 init -> usr/lib/systemd/systemd
+-rw-r--r--   1 root     root          326 Apr 25  2025 usr/lib/modprobe.d/aliases.conf
+-rw-r--r--   1 root     root        11820 Nov 12 09:30 usr/lib/modules/6.12.117+deb13-amd64/kernel/drivers/nouveau.ko.xz
+========================================================================
+dracut cmdline:
+"""
+# The same where it does not find skipcpio: it exits with 0 all the same.
+LSINITRD_EARLY = f"{EARLY}\n\n"
+# lsinitramfs of initramfs-tools 0.148.4 (Debian 13): the microcode, then modules, then the rest. nouveau as above.
 LSINITRAMFS = """\
 .
+kernel
+kernel/x86
+kernel/x86/microcode
+kernel/x86/microcode/AuthenticAMD.bin
+.
+usr
+usr/lib
+usr/lib/modules/6.12.117+deb13-amd64/kernel/drivers/nouveau.ko.xz
+.
+etc/modprobe.d
 etc/modprobe.d/gpufleet-kernel_modules.conf
 init
+usr/lib/modprobe.d
 usr/lib/modprobe.d/aliases.conf
-usr/lib/modules/6.1.0-13-amd64/kernel/drivers/nouveau.ko.xz
 """
-# unsquashfs -ll of squashfs-tools 4.5, which lsinitrd adds for what it finds as squash-root.img.
-INNER = "-rw-r--r-- root/root                 0 2026-11-29 06:14 squashfs-root/etc/modprobe.d/site.conf\n"
+# unsquashfs -ll of squashfs-tools 4.6.1, which lsinitrd adds for what it finds as squashfs-root.img.
+INNER = (
+    "-rw-r--r-- root/root                82 2026-11-29 10:02 "
+    "squashfs-root/etc/modprobe.d/gpufleet-kernel_modules.conf\n"
+)
 NOUVEAU_HELD = NOUVEAU_LOADED.replace("nouveau 16384 0", "nouveau 16384 1")
 QUEUES: Dict[str, Any] = {"nvme": {"poll_queues": 4}}
 BUILD = "dracut --force --regenerate-all"
@@ -151,11 +169,11 @@ def test_what_the_programs_list_is_read_without_their_own_words(text: str) -> No
         "/etc/modprobe.d/gpufleet-kernel_modules.conf",
         "/lib/modprobe.d/aliases.conf",
     }
-    assert {"/init", "/lib/modules/6.1.0-13-amd64/kernel/drivers/nouveau.ko.xz"} <= paths
+    assert {"/init", "/lib/modules/6.12.117+deb13-amd64/kernel/drivers/nouveau.ko.xz"} <= paths
 
 
 def test_a_file_system_in_the_image_is_part_of_it() -> None:
-    assert paths_of(INNER) == {"/etc/modprobe.d/site.conf"}
+    assert paths_of(INNER) == {"/etc/modprobe.d/gpufleet-kernel_modules.conf"}
 
 
 def test_after_a_build_the_image_is_listed_once_and_a_look_only_compares_it(tmp_path: Path) -> None:
@@ -174,7 +192,7 @@ def test_an_image_with_a_blocked_module_and_without_our_file_fails_the_run_with_
         run(host, block=["nouveau"])
     assert str(caught.value).startswith(
         f"Cannot use modprobe.d in {IMAGE}: it has nouveau, but not {BLOCK_FILE}, and so the next boot may load "
-        "nouveau without it"
+        "it without the file"
     )
     assert f'add install_items+=" {BLOCK_FILE} " to a file in /etc/dracut.conf.d' in caught.value.hint
     status, wrong, ran = look(host, block=["nouveau"])
@@ -269,6 +287,15 @@ def test_the_image_of_a_new_kernel_is_listed_too(tmp_path: Path) -> None:
     assert look(host, block=["nouveau"]) == ("in_sync", [], [])
 
 
+def test_an_image_in_a_folder_named_default_is_listed(tmp_path: Path) -> None:
+    host, tool = dracut_machine(tmp_path, hostonly=False)
+    host.files.replace("/etc/machine-id", "0123456789abcdef0123456789abcdef\n")
+    host.files.remove(IMAGE)
+    tool.image = f"/boot/Default/{RELEASE}/initrd"
+    with pytest.raises(Refused, match=f"in {tool.image}: it has nouveau"):
+        run(host, block=["nouveau"])
+
+
 def test_dracut_without_a_note_is_listed_and_not_built(tmp_path: Path) -> None:
     host, _tool = dracut_machine(tmp_path, hostonly=True)
     run(host, block=["nouveau"])
@@ -318,12 +345,17 @@ def test_without_a_program_that_lists_or_without_an_image_nothing_more_is_asked(
     [
         (
             Completed(1, "", "cpio: premature end of file\n"),
-            f"Cannot list the initramfs with lsinitrd {IMAGE}: exit status 1: cpio: premature end of file",
+            "lsinitrd ended with exit status 1: cpio: premature end of file",
         ),
         (Completed(0, LSINITRD_EARLY, ""), "lsinitrd lists no /init, so the list is not complete"),
         (
             Completed(0, LSINITRD + LSINITRAMFS + "squash-root.img\n", ""),
             "lsinitrd does not list what is in squash-root.img",
+        ),
+        (
+            # That of dracut 106, without unsquashfs.
+            Completed(127, LSINITRD, "/usr/bin/lsinitrd: line 284: unsquashfs: command not found\n"),
+            "lsinitrd ended with exit status 127: /usr/bin/lsinitrd: line 284",
         ),
     ],
 )
