@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Tuple
 
-from ..._core.change import Plan, Step, Unmanaged
+from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.setting import GPU_RESET, IN_SYNC, Scalar, Setting
+from ..._kinds import smi_writers
 from ..._linux import boot_service
 from ..._linux.boot_service import BootCarrier
 from ..._nvidia.readings import ask, select
@@ -73,7 +74,8 @@ class GpuSettings:
                 for setting in effective
             }
             found.append(SettingsGpu(reading, wanted, effective, boot))
-        return GpuSettingsState(tuple(found), carrier, (*unserved, *handed_on), missing)
+        foreign = smi_writers.read(files, scope)
+        return GpuSettingsState(tuple(found), carrier, (*unserved, *handed_on), missing, foreign)
 
     def resolve(self, declaration: GpuSettingsDeclaration, state: GpuSettingsState) -> GpuSettingsDesired:
         wants: List[WantedSettings] = []
@@ -105,6 +107,11 @@ class GpuSettings:
 
     def plan(self, state: GpuSettingsState, desired: GpuSettingsDesired, scope: Scope) -> Plan:
         settings = tuple(setting for want in desired.wants for setting in _settings_of(want, scope))
+        conflicts: Tuple[Conflict, ...] = ()
+        if state.foreign:
+            from .foreign import find_conflicts
+
+            conflicts = find_conflicts(state, desired, scope)
         if desired.unresponsive and scope.immediate:
             from ..._nvidia import unresponsive_gpu
 
@@ -115,7 +122,10 @@ class GpuSettings:
 
             steps = steps_of(state, desired, settings, scope)
         return Plan(
-            settings=(*settings, *(desired.unread if scope.immediate else ())), steps=steps, unmanaged=desired.unmanaged
+            settings=(*settings, *(desired.unread if scope.immediate else ())),
+            steps=steps,
+            unmanaged=desired.unmanaged,
+            conflicts=conflicts,
         )
 
     def perform(self, step: Step, host: Host) -> None:

@@ -11,6 +11,7 @@ from typing import Mapping, Optional, Tuple
 from ..._core.change import Unmanaged
 from ..._core.setting import Scalar, Setting
 from ..._core.value import frozen
+from ..._kinds.smi_writers import SmiWrite
 from ..._linux.boot_service import BootCarrier
 from ..._nvidia.gpus import NOT_THERE
 from .driver import GpuReading
@@ -37,13 +38,15 @@ class SettingsGpu:
 class GpuSettingsState:
     """What was seen. ``carrier`` is what brings the next boot what the driver forgets.
 
-    ``unserved`` is what nobody can set because there is no driver, and ``missing`` why a GPU is not seen.
+    ``unserved`` is what nobody can set because there is no driver, and ``missing`` why a GPU is not seen. ``foreign``
+    is what services and scripts set at boot.
     """
 
     gpus: Tuple[SettingsGpu, ...] = ()
     carrier: BootCarrier = BootCarrier()
     unserved: Tuple[Unmanaged, ...] = ()
     missing: str = NOT_THERE
+    foreign: Tuple[SmiWrite, ...] = ()
 
 
 @frozen

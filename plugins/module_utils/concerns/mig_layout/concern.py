@@ -14,6 +14,7 @@ from ..._core.errors import CannotLook, DeclarationError
 from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting
 from ..._core.value import replace
+from ..._kinds import smi_writers
 from ..._linux import boot_service, systemd
 from ..._nvidia import errors, gpus
 from ..._nvidia.gpus import NOT_THERE
@@ -102,6 +103,7 @@ class MigLayout:
             interrupted=_interrupted(files) if interrupted_run else None,
             unserved=unserved,
             missing=missing,
+            foreign=smi_writers.read(files, scope),
         )
         # Where the declaration on the node is this one, the next boot brings what is wanted. Who uses a GPU, and which
         # are reset with it, takes many questions: it is read only of those that would change.
@@ -139,6 +141,10 @@ class MigLayout:
             from . import plan
 
             targets, waiting = plan.targets_of(state, desired)
+        if state.foreign:
+            from .foreign import find_conflicts
+
+            state = replace(state, conflicts=(*state.conflicts, *find_conflicts(state, desired, targets, scope)))
         seen = {gpu.name: gpu for gpu in state.gpus}
         settings = [
             setting
@@ -247,7 +253,7 @@ def _conflicts(files: Files) -> Tuple[Conflict, ...]:
     if systemd.enabled(files, MIG_MANAGER) != systemd.ENABLED:
         return ()
     place = next(path for path in (f"{folder}/{MIG_MANAGER}" for folder in systemd.FOLDERS) if files.exists(path))
-    return (Conflict(MIG_MANAGER, place, None, INSTANCES, "the layout of its own configuration", "them"),)
+    return (Conflict(MIG_MANAGER, place, None, "GPUs", INSTANCES, "the layout of its own configuration", "them"),)
 
 
 def _seen(gpu: WantedGpu, carrier: BootCarrier) -> MigGpu:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, FrozenSet, Mapping, Optional, Tuple
 from ..._core.change import Conflict, Unmanaged
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen, replace
+from ..._kinds.smi_writers import SmiWrite
 from ..._linux.boot_service import BootCarrier
 from ..._nvidia.gpus import NOT_THERE
 from .boards import geometry_of as published
@@ -117,7 +118,7 @@ class MigLayoutState:
     ``carrier`` is what makes the layouts at the next boot. ``record`` are the recorded layouts as text by UUID.
     ``preconditions`` are those of a change, and empty where there is none to make. ``interrupted`` is the record of an
     interrupted run. ``unserved`` is what cannot be set because there is no driver, and ``missing`` why a GPU is not
-    seen.
+    seen. ``foreign`` is what services and scripts set at boot.
     """
 
     gpus: Tuple[MigGpu, ...] = ()
@@ -132,6 +133,7 @@ class MigLayoutState:
     preconditions: Preconditions = Preconditions()
     unserved: Tuple[Unmanaged, ...] = ()
     missing: str = NOT_THERE
+    foreign: Tuple[SmiWrite, ...] = ()
 
     @property
     def unresponsive(self) -> Tuple[str, ...]:

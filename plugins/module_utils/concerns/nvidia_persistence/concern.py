@@ -12,7 +12,7 @@ from ..._core.change import Conflict, Plan, Step, Unmanaged
 from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.setting import IN_SYNC, REBOOT, Setting
 from ..._core.value import replace
-from ..._kinds import units
+from ..._kinds import smi_writers, units
 from ..._kinds.units import RUNNING, STOPPED
 from ..._linux import boot_service, systemd
 from ..._nvidia.readings import ask, select
@@ -60,6 +60,7 @@ class NvidiaPersistence:
             drop_in=units.unit_file(host, UNIT, DROP_IN, TEXT, daemon.drop_in),
             unserved=(*unserved, *handed_on),
             missing=missing,
+            foreign=smi_writers.read(files, scope, otherwise=UNIT if daemon.started_by else ""),
         )
         if state.alike is None and any(state.wants):
             return replace(state, carrier=boot_service.carrier(files, scope))
@@ -89,6 +90,10 @@ class NvidiaPersistence:
             from .plan import refuse_impossible
 
             conflicts = refuse_impossible(state, desired, scope)
+        if state.foreign:
+            from .foreign import find_conflicts
+
+            conflicts += find_conflicts(state, desired, scope)
         settings = [_setting(gpu, want, state, desired, scope) for gpu, want in desired.wants]
         if scope.permanent:
             daemon = state.daemon

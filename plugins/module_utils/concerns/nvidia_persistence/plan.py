@@ -63,7 +63,7 @@ def refuse_impossible(state: PersistenceState, desired: PersistenceDesired, scop
         lines = [line for line in source.of(EXEC_START) if line]
         wins = "them" if overruled and source in after_ours(daemon.sources) else "us"
         if lines and (wins == "them" or mode_of(lines[-1]) != mode):
-            conflicts.append(Conflict("systemd drop-in", source.path, None, "ExecStart", lines[-1], wins))
+            conflicts.append(Conflict("systemd drop-in", source.path, None, UNIT, "ExecStart", lines[-1], wins))
     if scope.permanent and overruled:
         last = next((conflict for conflict in reversed(conflicts) if conflict.wins == "them"), None)
         raise OwnedByAnother(

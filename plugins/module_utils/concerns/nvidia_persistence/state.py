@@ -10,6 +10,7 @@ from typing import Optional, Tuple
 
 from ..._core.change import Unmanaged
 from ..._core.value import frozen
+from ..._kinds.smi_writers import SmiWrite
 from ..._kinds.units import UnitFile
 from ..._linux.boot_service import BootCarrier
 from ..._nvidia.gpus import NOT_THERE
@@ -24,7 +25,7 @@ class PersistenceState:
     """What was seen. ``wants`` are the declared modes, one a GPU; None where nothing is declared of it.
 
     ``carrier`` is what brings the next boot what the daemon does not. ``unserved`` is what nobody can set because there
-    is no driver, and ``missing`` why a GPU is not seen.
+    is no driver, and ``missing`` why a GPU is not seen. ``foreign`` is what services and scripts set at boot.
     """
 
     gpus: Tuple[PersistenceGpu, ...]
@@ -34,6 +35,7 @@ class PersistenceState:
     carrier: BootCarrier = BootCarrier()
     unserved: Tuple[Unmanaged, ...] = ()
     missing: str = NOT_THERE
+    foreign: Tuple[SmiWrite, ...] = ()
 
     @property
     def alike(self) -> Optional[str]:

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core import declared
+from ansible_collections.gpufleet.node.plugins.module_utils._core.change import Conflict
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvidia_persistence.concern import CONCERN
@@ -234,9 +235,8 @@ def test_a_drop_in_of_somebody_else_is_taken_into_account_and_reported_where_it_
         unit=UPSTREAM, enabled=True, files={path: f"[Service]\nExecStart=\nExecStart={line}\n"}
     )
     outcome = machine.run(enabled=True)
-    conflict = {"owner": "systemd drop-in", "path": path, "line": None, "setting": "ExecStart", "value": line}
-    found = [entry.as_dict() for entry in outcome.remaining.conflicts]
-    assert found == ([{**conflict, "wins": "us"}] if reported else [])
+    conflict = Conflict("systemd drop-in", path, None, UNIT, "ExecStart", line, "us")
+    assert outcome.remaining.conflicts == ((conflict,) if reported else ())
     machine.reboot()
     assert machine.modes() == ["on"] * 8
 
