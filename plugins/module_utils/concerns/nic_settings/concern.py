@@ -12,15 +12,17 @@ from ..._core.change import Plan, Step, Unmanaged
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._kinds import hotplug
-from . import later, owners, peers
+from ..._kinds.foreign_values import find_conflicts
+from . import foreign, later, owners, peers
 from .observation import observe
 from .options import OPTIONS
-from .spec import ETHTOOL, FUNCTIONS, NAME, NicSettingsDeclaration, parse
+from .spec import ETHTOOL, FUNCTIONS, MTU, NAME, NicSettingsDeclaration, parse
 from .state import Interface, NicSettingsDesired, NicSettingsState
 from .way_back import RECORD, UNDONE, WAITS
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
+    from ..._core.change import Conflict
     from ..._core.contract import Scope
     from ..._core.protocols import Host
 
@@ -71,8 +73,6 @@ class NicSettings:
                     del wanted[interface.name][setting]
                     unmanaged.append(Unmanaged(interface.name, setting, reason))
                 refuse_impossible(interface, state)
-            if interface.stated is not None:
-                owners.refuse_other(interface.name, interface.wanted_mtu, interface.stated)
         unit, rules = later.texts(declaration.entries)
         return NicSettingsDesired(wanted, tuple(unmanaged), unit, rules)
 
@@ -82,6 +82,7 @@ class NicSettings:
         return plan.restore(state)
 
     def plan(self, state: NicSettingsState, desired: NicSettingsDesired, scope: Scope) -> Plan:
+        conflicts = () if scope.restoring else _conflicts(state, desired, scope)
         rows = _rows(state, desired, scope)
         paths = [row for interface in state.interfaces for row in _paths(interface, immediate=scope.immediate)]
         confirmations = _confirmations(state, rows) if scope.immediate else []
@@ -94,7 +95,7 @@ class NicSettings:
             from .plan import steps_of
 
             steps = steps_of(state, desired, rows, confirmations, beside)
-        return Plan(settings, steps, desired.unmanaged)
+        return Plan(settings, steps, desired.unmanaged, conflicts)
 
     def perform(self, step: Step, host: Host) -> None:
         from . import apply
@@ -125,6 +126,18 @@ def _lacking(interface: Interface, setting: str) -> Unmanaged:
 
         refuse_feature(interface, setting)
     return Unmanaged(interface.name, setting, "its driver does not have it")
+
+
+def _conflicts(state: NicSettingsState, desired: NicSettingsDesired, scope: Scope) -> Tuple[Conflict, ...]:
+    """Who else sets what is wanted. Raises ``OwnedByAnother`` where the next boot would not bring it."""
+    values = state.foreign
+    for interface in state.interfaces:
+        if interface.stated is not None and MTU in desired.wanted[interface.name]:
+            if scope.permanent:
+                owners.refuse_other(interface.name, interface.wanted_mtu, interface.stated)
+            values += foreign.at_lease(interface)
+    wanted = {(name, setting): value for name, found in desired.wanted.items() for setting, value in found.items()}
+    return find_conflicts(values, wanted, scope) if values else ()
 
 
 def _rows(state: NicSettingsState, desired: NicSettingsDesired, scope: Scope) -> List[Setting]:

@@ -16,7 +16,7 @@ from ..._linux import boot_service
 from ..._linux.boot_service import BootCarrier
 from ..._machine.boot_id import boot_id
 from ..._machine.numbers import read_number
-from . import ethtool, functions, later, links, login, owners, peers, way_back
+from . import ethtool, foreign, functions, later, links, login, owners, peers, way_back
 from .ethtool import Shown
 from .spec import FUNCTIONS, MTU, InterfaceEntry, NicSettingsDeclaration
 from .state import Interface, NicSettingsState
@@ -32,7 +32,7 @@ IP_SECONDS = 10.0
 def observe(host: Host, declaration: NicSettingsDeclaration, scope: Scope) -> NicSettingsState:
     files = host.files
     found = _restored(host, declaration) if scope.restoring else _declared(host, declaration)
-    if scope.permanent and not scope.restoring:
+    if not scope.restoring:
         found = [_with_stated(files, interface) for interface in found]
     known = way_back.load(files)
     changing = [interface for interface in found if interface.differing] if scope.immediate else []
@@ -52,6 +52,7 @@ def observe(host: Host, declaration: NicSettingsDeclaration, scope: Scope) -> Ni
         ranges=_ranges(host, resized),
         neighbours=links.neighbours(files, {interface.name: interface.link for interface in found}) if resized else {},
         missing=_missing(declaration, found),
+        foreign=() if scope.restoring or not found else foreign.read(files, found, scope),
         carrier=boot_service.carrier(files, scope) if scope.permanent else BootCarrier(),
         later=later.observe(host) if scope.permanent else None,
     )

@@ -4,59 +4,50 @@
 
 """Who else says what the MTU of an interface is: the daemon or the scripts that bring it up.
 
-Each says so itself: systemd-networkd and NetworkManager by a file in /run for every interface that they manage, with
-the configuration that they took for it. What netplan is told is in the files that it makes for either.
-
-Where their configuration says nothing, the DHCP server may: with every new lease its interface MTU (option 26 of
-RFC 2132) goes to the interface, in NetworkManager and dhclient always, in systemd-networkd with UseMTU=, which netplan
-writes by default. dhcpcd gives it to routes alone.
+Their own lines are those of ``network_writers``. Where their configuration says nothing, the DHCP server may: with
+every new lease its interface MTU (option 26 of RFC 2132) goes to the interface, in NetworkManager and dhclient always,
+in systemd-networkd with UseMTU=, which netplan writes by default. dhcpcd gives it to routes alone.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Collection, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Iterator, Optional, Tuple
 
 from ..._core.errors import OwnedByAnother
 from ..._core.regex import regex
 from ..._core.value import frozen
-from ..._linux import systemd
+from ..._linux import boot_writers, systemd
 from ..._linux.dropins import walk_files
+from ..._linux.network_writers import (
+    IFUPDOWN_FILES,
+    IFUPDOWN_FOLDER,
+    IFUPDOWN_STATE,
+    IP,
+    LASTING,
+    MANAGER_DEVICES,
+    NETWORK_FOLDERS,
+    NETWORK_MANAGER,
+    NETWORKD,
+    NETWORKD_LINKS,
+    TUNED,
+    assignments,
+    sections,
+)
 from . import links
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
 
-NETWORKD, NETWORK_MANAGER, IFUPDOWN, WICKED = "systemd-networkd", "NetworkManager", "ifupdown", "wicked"
 DHCLIENT = "dhclient"
 KEEP_OUT_DHCLIENT = "remove interface-mtu from the request in /etc/dhcp/dhclient.conf"
-NETWORKD_LINKS = "/run/systemd/netif/links"
-NETWORKD_FOLDERS = tuple(f"{top}/systemd/network" for top in ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"))
 NETWORKD_LEASES = "/run/systemd/netif/leases"
-MANAGER_DEVICES = "/run/NetworkManager/devices"
-MANAGER_PROFILES = tuple(f"{top}/NetworkManager/system-connections" for top in ("/etc", "/run", "/usr/lib"))
-# NetworkManager.conf(5); what is read later counts.
-MANAGER_MAIN = "/etc/NetworkManager/NetworkManager.conf"
-MANAGER_FOLDERS = tuple(f"{top}/NetworkManager/conf.d" for top in ("/etc", "/run", "/usr/lib"))
-MANAGER_IFCFG = "/etc/sysconfig/network-scripts"
-IFUPDOWN_STATE = "/run/network/ifstate"
-IFUPDOWN_FILES, IFUPDOWN_FOLDER = "/etc/network/interfaces", "/etc/network/interfaces.d"
 DHCLIENT_LEASES = "/var/lib/dhcp"
-WICKED_FOLDER = "/etc/sysconfig/network"
-# The names of what netplan makes, which it makes anew from /etc/netplan.
+# The names of what netplan makes, which it makes again from /etc/netplan.
 OF_NETPLAN = ("/run/systemd/network/10-netplan-", "/run/NetworkManager/system-connections/netplan-")
-# Where an MTU stands, as section and key; scripts, and what systemd-networkd keeps of a lease, have no sections.
-_OF_SCRIPT = (("", "MTU"),)
-# nm-settings-keyfile(5); a profile may be such a script too.
-_OF_PROFILE = (("ethernet", "mtu"), ("802-3-ethernet", "mtu"), ("infiniband", "mtu"), *_OF_SCRIPT)
-_BY_DEFAULT = (("connection", "ethernet.mtu"),)
-_OF_MANAGER_LEASE = (("dhcp4", "dhcp4.interface_mtu"),)
 # systemd.network(5).
 _DHCP_SECTIONS = ("DHCP", "DHCPv4")
-_BYTES = regex(r"([0-9]{1,9})([KMG]?)")
 # dhclient.leases(5).
 _LEASED_MTU = regex(r"\s*option interface-mtu ([0-9]{1,9});\s*")
-_ASSIGNMENT = regex(r"\s*([A-Za-z0-9_.-]+)\s*=\s*[\"']?([^\"']*?)[\"']?\s*")
-_UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
 @frozen
@@ -74,14 +65,16 @@ class StatedMtu:
 
 
 def stated_mtu(files: Files, name: str) -> Optional[StatedMtu]:
-    """The MTU that whoever brings up this interface gives it; None where nobody states one."""
+    """The MTU that whoever brings up this interface gives it; None where it is left to the interface."""
     index = (files.read_optional(f"{links.FOLDER}/{name}/ifindex") or "").strip()
-    for found in (_of_networkd(files, index), _of_manager(files, index), _of_scripts(files, name)):
-        stated = tuple(found)
-        # A line of the owner's own counts, whatever the DHCP server says.
-        if stated:
-            return next((one for one in reversed(stated) if not one.keep_out), stated[-1])
-    return None
+    own = tuple(_own_lines(files, name))
+    leased = (
+        *(_of_networkd_lease(files, index) if index else ()),
+        *(_of_manager_lease(files, index) if index else ()),
+        *_of_dhclient(files, name),
+    )
+    # A line of the owner's own counts, whatever the DHCP server says.
+    return own[-1] if own else next(iter(leased), None)
 
 
 def refuse_other(name: str, wanted: int, stated: StatedMtu) -> None:
@@ -99,75 +92,46 @@ def refuse_other(name: str, wanted: int, stated: StatedMtu) -> None:
     raise OwnedByAnother("set mtu", object=name, cause=cause, found=stated.mtu, wanted=wanted, hint=hint)
 
 
-def _of_networkd(files: Files, index: str) -> Iterator[StatedMtu]:
-    said = dict(_assignments(files.read_optional(f"{NETWORKD_LINKS}/{index}") or "")) if index else {}
+def _own_lines(files: Files, name: str) -> Iterator[StatedMtu]:
+    for one in boot_writers.commands(files, IP):
+        if one.owner in LASTING and one.owner != TUNED and not one.in_doubt and one.arguments[3:5] == (name, "mtu"):
+            yield StatedMtu(one.owner, one.path, one.line or 0, int(one.arguments[5]))
+
+
+def _of_networkd_lease(files: Files, index: str) -> Iterator[StatedMtu]:
+    said = dict(assignments(files.read_optional(f"{NETWORKD_LINKS}/{index}") or ""))
     path = said.get("NETWORK_FILE", "")
     if not path or said.get("ADMIN_STATE") == "unmanaged":
         return
-    folders = tuple(f"{folder}/{path.rpartition('/')[2]}.d" for folder in NETWORKD_FOLDERS)
+    folders = tuple(f"{folder}/{path.rpartition('/')[2]}.d" for folder in NETWORK_FOLDERS)
     takes_leased = ""
     for place in (path, *walk_files(files, folders, ".conf")):
-        for number, section, key, value in _sections(files, place):
-            size = _BYTES.fullmatch(value)
-            if (section, key) == ("Link", "MTUBytes") and size:
-                yield StatedMtu(NETWORKD, place, number, int(size[1]) * _UNITS[size[2]])
-            elif section in _DHCP_SECTIONS and key == "UseMTU":
+        for _number, section, key, value in sections(files.read_optional(place) or ""):
+            if section in _DHCP_SECTIONS and key == "UseMTU":
                 takes_leased = value.lower()
     if takes_leased in systemd.TRUE:
         here = "use-mtu: false in /etc/netplan" if path.startswith(OF_NETPLAN) else f"UseMTU=no in {path}"
-        yield from _stated(files, f"{NETWORKD_LEASES}/{index}", _OF_SCRIPT, NETWORKD, f"set {here}")
+        yield from _leased(files, f"{NETWORKD_LEASES}/{index}", ("", "MTU"), NETWORKD, f"set {here}")
 
 
-def _of_manager(files: Files, index: str) -> Iterator[StatedMtu]:
+def _of_manager_lease(files: Files, index: str) -> Iterator[StatedMtu]:
     device = f"{MANAGER_DEVICES}/{index}"
-    text = files.read_optional(device) if index else None
-    uuid = dict(_assignments(text or "")).get("connection-uuid", "")
-    if not uuid:
-        return
-    keep_out = f"give the connection {uuid} an mtu of its own by nmcli"
-    yield from _stated(files, device, _OF_MANAGER_LEASE, NETWORK_MANAGER, keep_out)
-    yield from _of_manager_by_default(files)
-    for path in _profiles(files):
-        if uuid in (files.read_optional(path) or ""):
-            yield from _stated(files, path, _OF_PROFILE, NETWORK_MANAGER)
+    uuid = dict(assignments(files.read_optional(device) or "")).get("connection-uuid", "")
+    if uuid:
+        keep_out = f"give the connection {uuid} an mtu of its own by nmcli"
+        yield from _leased(files, device, ("dhcp4", "dhcp4.interface_mtu"), NETWORK_MANAGER, keep_out)
 
 
-def _of_manager_by_default(files: Files) -> Iterator[StatedMtu]:
-    """What profiles without an MTU get, as far as it is for all devices."""
-    for path in (MANAGER_MAIN, *walk_files(files, MANAGER_FOLDERS, ".conf")):
-        places = {(section, key) for _number, section, key, _value in _sections(files, path)}
-        if ("connection", "match-device") not in places:
-            yield from _stated(files, path, _BY_DEFAULT, NETWORK_MANAGER)
-
-
-def _profiles(files: Files) -> Iterator[str]:
-    for folder in MANAGER_PROFILES:
-        yield from (f"{folder}/{name}" for name in files.names(folder))
-    yield from (f"{MANAGER_IFCFG}/{name}" for name in files.names(MANAGER_IFCFG) if name.startswith("ifcfg-"))
-
-
-def _of_scripts(files: Files, name: str) -> Iterator[StatedMtu]:
-    up = (line.partition("=")[0] for line in (files.read_optional(IFUPDOWN_STATE) or "").splitlines())
-    if name in up:
-        yield from _of_ifupdown(files, name)
-    yield from _stated(files, f"{WICKED_FOLDER}/ifcfg-{name}", _OF_SCRIPT, WICKED)
-
-
-def _of_ifupdown(files: Files, name: str) -> Iterator[StatedMtu]:
-    for path in (IFUPDOWN_FILES, *(f"{IFUPDOWN_FOLDER}/{entry}" for entry in files.names(IFUPDOWN_FOLDER))):
-        of_ours = False
-        for number, line in enumerate((files.read_optional(path) or "").splitlines(), 1):
-            words = line.split()
-            if words[:1] in (["iface"], ["auto"], ["mapping"], ["source"]) or line.startswith("allow-"):
-                of_ours = words[:2] == ["iface", name]
-                if of_ours and words[2:] == ["inet", "dhcp"]:
-                    yield from _of_dhclient(files, name)
-            elif of_ours and len(words) == 2 and words[0] == "mtu" and words[1].isdecimal():
-                yield StatedMtu(IFUPDOWN, path, number, int(words[1]))
+def _leased(files: Files, path: str, place: Tuple[str, str], owner: str, keep_out: str) -> Iterator[StatedMtu]:
+    for number, section, key, value in sections(files.read_optional(path) or ""):
+        if (section, key) == place and value.isdecimal() and int(value):
+            yield StatedMtu(owner, path, number, int(value), keep_out)
 
 
 def _of_dhclient(files: Files, name: str) -> Iterator[StatedMtu]:
     """What the last lease says; dhclient appends them."""
+    if not _is_dhcp_of_ifupdown(files, name):
+        return
     path = f"{DHCLIENT_LEASES}/dhclient.{name}.leases"
     found = None
     for number, line in enumerate((files.read_optional(path) or "").splitlines(), 1):
@@ -180,30 +144,10 @@ def _of_dhclient(files: Files, name: str) -> Iterator[StatedMtu]:
         yield found
 
 
-def _stated(
-    files: Files, path: str, places: Collection[Tuple[str, str]], owner: str, keep_out: str = ""
-) -> Iterator[StatedMtu]:
-    """The lines of a file that give an MTU at one of these places; 0 leaves it to the network."""
-    for number, section, key, value in _sections(files, path):
-        if (section, key) in places and value.isdecimal() and int(value):
-            yield StatedMtu(owner, path, number, int(value), keep_out)
-
-
-def _assignments(text: str) -> Iterator[Tuple[str, str]]:
-    for line in text.splitlines():
-        found = _ASSIGNMENT.fullmatch(line)
-        if found:
-            yield found[1], found[2]
-
-
-def _sections(files: Files, path: str) -> Iterator[Tuple[int, str, str, str]]:
-    """The assignments of a file by line: number, section, key and value."""
-    section = ""
-    for number, line in enumerate((files.read_optional(path) or "").splitlines(), 1):
-        bare = line.strip()
-        if bare.startswith("[") and bare.endswith("]"):
-            section = bare[1:-1]
-            continue
-        found = None if bare.startswith(("#", ";")) else _ASSIGNMENT.fullmatch(bare)
-        if found:
-            yield number, section, found[1], found[2]
+def _is_dhcp_of_ifupdown(files: Files, name: str) -> bool:
+    up = (line.partition("=")[0] for line in (files.read_optional(IFUPDOWN_STATE) or "").splitlines())
+    if name not in up:
+        return False
+    paths = (IFUPDOWN_FILES, *(f"{IFUPDOWN_FOLDER}/{entry}" for entry in files.names(IFUPDOWN_FOLDER)))
+    lines = (line.split() for path in paths for line in (files.read_optional(path) or "").splitlines())
+    return any(words == ["iface", name, "inet", "dhcp"] for words in lines)

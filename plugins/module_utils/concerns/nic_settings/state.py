@@ -11,6 +11,7 @@ from typing import Mapping, Optional, Tuple
 from ..._core.change import Unmanaged
 from ..._core.setting import Scalar
 from ..._core.value import field, frozen
+from ..._kinds.foreign_values import ForeignValue
 from ..._kinds.hotplug import Hotplug
 from ..._linux.boot_service import BootCarrier
 from .ethtool import Shown
@@ -70,7 +71,8 @@ class NicSettingsState:
 
     ``ranges`` are the smallest and largest MTU of those whose MTU differs, ``neighbours`` what lies right above and
     below them. ``undone`` says whether the changes of ``way_back`` wait to be confirmed, or were undone, ``made``
-    whether all of them are in effect, and ``younger`` whether the connection of this run began after them.
+    whether all of them are in effect, and ``younger`` whether the connection of this run began after them. ``foreign``
+    is what others give these interfaces at boot.
     """
 
     interfaces: Tuple[Interface, ...]
@@ -84,6 +86,7 @@ class NicSettingsState:
     ranges: Mapping[str, Tuple[int, int]] = field(default_factory=dict)
     neighbours: Mapping[str, Link] = field(default_factory=dict)
     missing: Tuple[str, ...] = ()
+    foreign: Tuple[ForeignValue, ...] = ()
     carrier: BootCarrier = BootCarrier()
     later: Optional[Hotplug] = None
 

@@ -40,7 +40,8 @@ def overridden(files: Files, claims: InterruptClaims) -> Tuple[Conflict, ...]:
             owner=other.owner,
             path=cpu_claims.FILES[other.name],
             line=None,
-            setting=f"{other.name} for CPUs of {claim.name}",
+            object=claim.name,
+            setting=other.name,
             value=cpulist.render(claim.cpus & other.cpus),
             wins="us",
         )

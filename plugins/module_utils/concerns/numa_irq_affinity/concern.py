@@ -13,10 +13,11 @@ from ..._core.change import Blocker, Change, Plan, Refuse, Step
 from ..._core.declared import WANTED
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
+from ..._kinds.foreign_values import find_conflicts
 from ..._linux import boot_service
 from ..._linux.boot_service import BootCarrier
 from ..._linux.systemd import ENABLED
-from . import hotplug, irqbalance
+from . import foreign, hotplug, irqbalance
 from .devices import setting_of
 from .observation import observe_devices, overview
 from .options import OPTIONS
@@ -77,6 +78,7 @@ class NumaIrqAffinity:
             processors=processors,
             overridden=overridden,
             contradiction=contradiction,
+            foreign=() if scope.restoring or not wants else foreign.read(files, wants, scope),
         )
 
     def resolve(self, declaration: IrqAffinityDeclaration, state: IrqAffinityState) -> IrqAffinityDesired:
@@ -120,6 +122,7 @@ class NumaIrqAffinity:
             conflicts=(
                 *state.overridden,
                 *(() if desired.mode is None else irqbalance.conflicts(state.daemon, desired.mode, beside)),
+                *_foreign(state, desired, scope),
             ),
             blocker=blocker,
         )
@@ -170,6 +173,14 @@ def _beside_others(
 
     ours = claims.of_declaration(declaration)
     return claims.overridden(files, ours), claims.contradiction(files, ours) if comes else None
+
+
+def _foreign(state: IrqAffinityState, desired: IrqAffinityDesired, scope: Scope) -> Tuple[Conflict, ...]:
+    """Who else sends them to CPUs at boot. Raises ``OwnedByAnother`` where that would stay."""
+    if not state.foreign:
+        return ()
+    wanted = {(want.object, want.setting): text_of(want.wanted) for want in desired.wants}
+    return find_conflicts(state.foreign, wanted, scope)
 
 
 def _settings_beside(state: IrqAffinityState, desired: IrqAffinityDesired, scope: Scope) -> Tuple[Setting, ...]:

@@ -226,7 +226,9 @@ def conflicts(daemon: IrqbalanceDaemon, mode: str, made: Sequence[Setting]) -> T
             return ()
     if mode == DISABLE and running.by_unit and changed & {SERVICE, START}:
         return ()
-    return (Conflict(PROGRAM, f"/proc/{running.pid}", None, "smp_affinity", " ".join(running.command), "them"),)
+    return (
+        Conflict(PROGRAM, f"/proc/{running.pid}", None, PROGRAM, "smp_affinity", " ".join(running.command), "them"),
+    )
 
 
 def balances(daemon: IrqbalanceDaemon) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..._core.baseline import Baseline
     from ..._core.change import Conflict
     from ..._core.errors import DeclarationError
+    from ..._kinds.foreign_values import ForeignValue
     from .spec import IrqAffinityDeclaration
 
 NOBODY = "none"
@@ -60,7 +61,8 @@ class IrqAffinityState:
     values from before the first change, None unless irqbalance may be off because of us. ``carrier`` is what brings the
     next boot all this. ``declaration`` is None for ``state: absent``, and ``processors`` are there for that, where
     something was ever changed. ``overridden`` are CPUs that the kernel isolates and that get interrupts nevertheless,
-    and ``contradiction`` is with what another concern declares on this node.
+    and ``contradiction`` is with what another concern declares on this node. ``foreign`` is where services and scripts
+    send interrupts and queues at boot.
     """
 
     declaration: Optional[IrqAffinityDeclaration]
@@ -74,6 +76,7 @@ class IrqAffinityState:
     processors: Optional[Processors] = None
     overridden: Tuple[Conflict, ...] = ()
     contradiction: Optional[DeclarationError] = None
+    foreign: Tuple[ForeignValue, ...] = ()
 
 
 @frozen

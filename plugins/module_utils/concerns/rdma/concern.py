@@ -13,6 +13,7 @@ from ..._core.planning import unread
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting
 from ..._kinds import hotplug
+from ..._kinds.foreign_values import find_conflicts
 from . import firewalls, later, lossless
 from .devices import ACTIVE, Device, Port
 from .gpu_memory import OLD_MODULE, SYS_MODULE, GpuMemory
@@ -83,7 +84,7 @@ class Rdma:
                 unmanaged.append(Unmanaged(GPU_MEMORY, GPUDIRECT, reason))
             if memory.old_peermem:
                 path = f"{SYS_MODULE}/{OLD_MODULE}"
-                conflicts += (Conflict(OLD_MODULE, path, None, f"{GPU_MEMORY} {GPUDIRECT}", "loaded", "us"),)
+                conflicts += (Conflict(OLD_MODULE, path, None, GPU_MEMORY, GPUDIRECT, "loaded", "us"),)
         unit, rules = later.texts(declaration)
         return RdmaDesired(wanted, way or None, bool(way), tuple(unmanaged), conflicts, unit, rules)
 
@@ -108,7 +109,8 @@ class Rdma:
             from .plan import steps_of
 
             steps = steps_of(state, desired, rows, accepted, beside)
-        return Plan(everything, steps, (*desired.unmanaged, *blocked), desired.conflicts)
+        conflicts = (*desired.conflicts, *_foreign(state, desired, scope))
+        return Plan(everything, steps, (*desired.unmanaged, *blocked), conflicts)
 
     def perform(self, step: Step, host: Host) -> None:
         from . import apply
@@ -141,6 +143,14 @@ class Rdma:
 CONCERN = Rdma()
 
 
+def _foreign(state: RdmaState, desired: RdmaDesired, scope: Scope) -> Tuple[Conflict, ...]:
+    """Who else sets ports at boot. Raises ``OwnedByAnother`` where the next boot would not bring what is wanted."""
+    if not state.foreign:
+        return ()
+    wanted = {(name, setting): value for name, found in desired.wanted.items() for setting, value in found.items()}
+    return find_conflicts(state.foreign, wanted, scope)
+
+
 def _differing(port: Port) -> List[str]:
     """What dcb has to set."""
     return [
@@ -153,7 +163,7 @@ def _differing(port: Port) -> List[str]:
 def _of_lldpad(state: RdmaState) -> Tuple[Conflict, ...]:
     """Where it agrees on priorities with the switch, it sets them again whenever the link comes up."""
     return tuple(
-        Conflict("lldpad", lossless.LLDPAD, None, f"{port.name} {setting}", "DCBX", "them")
+        Conflict("lldpad", lossless.LLDPAD, None, port.name, setting, "DCBX", "them")
         for port in state.ports
         for setting in port.values
         if state.has_lldpad and setting.partition(" ")[0] in (lossless.PFC, lossless.DSCP)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, List, Sequence
 from ..._core import match
 from ..._linux import boot_service
 from ..._linux.boot_service import BootCarrier
-from . import devices, firewalls, gpu_memory, later
+from . import devices, firewalls, foreign, gpu_memory, later
 from .devices import Device, Port
 from .lossless import LLDPAD
 from .spec import IGNORE, IN_CONFIGFS, RdmaDeclaration
@@ -40,6 +40,7 @@ def observe(host: Host, declaration: RdmaDeclaration, scope: Scope) -> RdmaState
         carrier=boot_service.carrier(files, scope) if scope.permanent else BootCarrier(),
         later=later.observe(host) if scope.permanent else None,
         firewalls=firewalls.observe(host, declaration, scope),
+        foreign=() if scope.restoring or not ports else foreign.read(files, ports, scope),
     )
 
 

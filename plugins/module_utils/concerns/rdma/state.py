@@ -11,6 +11,7 @@ from typing import Mapping, Optional, Tuple
 from ..._core.change import Conflict, Unmanaged
 from ..._core.setting import Scalar
 from ..._core.value import frozen
+from ..._kinds.foreign_values import ForeignValue
 from ..._kinds.hotplug import Hotplug
 from ..._linux.boot_service import BootCarrier
 from .devices import Device, Port
@@ -25,7 +26,8 @@ GPU_MEMORY, GPUDIRECT = "GPU memory", "gpudirect"
 @frozen
 class RdmaState:
     """What was seen. ``loads_rdma_cm`` is whether rdma_cm must be loaded before a port can be set by it, ``missing``
-    the identities of ports whose values cannot be restored.
+    the identities of ports whose values cannot be restored. ``foreign`` is what services and scripts give ports at
+    boot.
     """
 
     declaration: RdmaDeclaration
@@ -38,6 +40,7 @@ class RdmaState:
     carrier: BootCarrier = BootCarrier()
     later: Optional[Hotplug] = None
     firewalls: Firewalls = Firewalls()
+    foreign: Tuple[ForeignValue, ...] = ()
 
 
 @frozen

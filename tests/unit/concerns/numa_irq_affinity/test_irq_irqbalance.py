@@ -190,7 +190,7 @@ def test_without_its_files_it_stays_as_it_is_and_is_named(tmp_path: Path) -> Non
     assert machine.daemon.banned == set()
     assert machine.daemon.starts == 1
     assert machine.plan(COOPERATE, [NIC], permanent=False).conflicts == (
-        Conflict("irqbalance", "/proc/4711", None, "smp_affinity", "/usr/sbin/irqbalance", "them"),
+        Conflict("irqbalance", "/proc/4711", None, "irqbalance", "smp_affinity", "/usr/sbin/irqbalance", "them"),
     )
 
 
@@ -328,7 +328,9 @@ def test_one_that_its_unit_did_not_start_is_named_and_not_touched(tmp_path: Path
     machine.daemon.run(["irqbalance", "--debug"], cgroup="/user.slice/session-1.scope")
     plan = machine.plan(mode, [NIC])
     assert (plan.settings, plan.steps) == ((), ())
-    assert plan.conflicts == (Conflict("irqbalance", "/proc/4711", None, "smp_affinity", "irqbalance --debug", "them"),)
+    assert plan.conflicts == (
+        Conflict("irqbalance", "/proc/4711", None, "irqbalance", "smp_affinity", "irqbalance --debug", "them"),
+    )
 
 
 def test_threads_of_the_kernel_are_not_searched(tmp_path: Path) -> None:

@@ -429,9 +429,11 @@ def test_cpus_that_something_else_isolates_get_the_interrupts_and_that_is_said(t
             "owner": "the running kernel",
             "path": "/sys/devices/system/cpu/isolated",
             "line": None,
-            "setting": "isolcpus for CPUs of interrupts[0].cpus",
+            "object": "interrupts[0].cpus",
+            "setting": "isolcpus",
             "value": "2",
             "wins": "us",
+            "accepted": "",
         }
     assert run(machine, {**ETH, "cpus": "1-2", "isolated": True}).remaining.conflicts == ()
 

@@ -390,8 +390,8 @@ def test_priorities_that_the_firmware_agrees_on_are_not_changed(machine: Machine
 def test_lldpad_is_named_as_another_owner(tmp_path: Path) -> None:
     machine = Machine(tmp_path, {"/run/lldpad.pid": "812\n"})
     outcome = machine.run({**MLX0, "pfc": [3], "ecn": [3], "roce_tos": 106})
-    assert [(one.owner, one.path, one.setting, one.wins) for one in outcome.remaining.conflicts] == [
-        ("lldpad", "/run/lldpad.pid", "mlx5_0:1 pfc", "them")
+    assert [(one.owner, one.path, one.object, one.setting, one.wins) for one in outcome.remaining.conflicts] == [
+        ("lldpad", "/run/lldpad.pid", "mlx5_0:1", "pfc", "them")
     ]
 
 
