@@ -11,25 +11,41 @@ All concerns ask this one reader, and what it has read of a machine it reads aga
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.value import frozen, replace
 from . import sysctl_d, systemd
 from .dropins import ROOTS, walk_files
-from .shell_writes import BEARING, RELOAD, SWAP, read_command, read_script
+from .shell_writes import (
+    BEARING,
+    OTHER_INTERPRETERS,
+    RELOAD,
+    SHELLS,
+    SWAP,
+    arguments_behind,
+    given_script,
+    interpreter_of,
+    is_script,
+    read_command,
+    read_script,
+    script_file,
+)
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
     from .shell_writes import ShellWrite
 
-__all__ = ("SWAP", "BootWrite", "read")
+__all__ = ("SWAP", "BootWrite", "commands", "network", "read")
 
 RC_LOCAL = ("/etc/rc.local", "/etc/rc.d/rc.local")
 SYSFS_CONF, SYSFS_FOLDER = "/etc/sysfs.conf", "/etc/sysfs.d"
 UFW, UFW_DEFAULTS = "/etc/ufw/ufw.conf", "/etc/default/ufw"
-APPORT = "/etc/default/apport"
+APPORT, APPORT_UNIT = "/etc/default/apport", "apport.service"
 RUNLEVEL = "/etc/rc2.d"
 INIT = "/etc/init.d"
+TUNED_PROFILE = "/etc/tuned/active_profile"
+# The programs that set what those set that bring network interfaces up.
+OF_NETWORK = ("ethtool", "ip")
 OURS = "gpufleet"
 # What a boot does not reach.
 _NOT_AT_BOOT = (
@@ -44,7 +60,6 @@ _NOT_AT_BOOT = (
     "shutdown.",
 )
 _EXEC = re.compile(r"\s*(ExecStartPre|ExecStart|ExecStartPost)\s*=\s*(.*)")
-_SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "busybox")
 
 
 @frozen
@@ -53,7 +68,7 @@ class BootWrite:
     glob(7), or ``SWAP``.
 
     ``value`` is None where it is not known before it is written. ``in_doubt``: it is not certain that it is written, or
-    that it comes behind sysctl.d.
+    that it comes behind sysctl.d. A program of ``shell_writes.COMMANDS`` is a target with ``arguments``.
     """
 
     owner: str
@@ -62,21 +77,47 @@ class BootWrite:
     target: str
     value: Optional[str]
     in_doubt: bool = False
+    arguments: Tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        return self.path if self.line is None else f"{self.path}:{self.line}"
 
 
 _Stamps = Dict[str, int]
-# What was read last: of which files, when these were written, and what they say.
-_last: List[Tuple[Files, _Stamps, Tuple[BootWrite, ...]]] = []
+_Part = Callable[["_Reader"], Iterator[BootWrite]]
+# What was read last of each part: of which files, when these were written, and what they say.
+_last: Dict[_Part, Tuple[Files, _Stamps, Tuple[BootWrite, ...]]] = {}
 
 
 def read(files: Files) -> Tuple[BootWrite, ...]:
-    """All writes, in the order in which they come as far as there is one."""
-    for known, stamps, found in _last:
+    """All writes, in the order in which they come as far as there is one, without those of ``network``."""
+    return _known(files, _Reader.read)
+
+
+def network(files: Files) -> Tuple[BootWrite, ...]:
+    """The writes of those that bring network interfaces up (``network_writers``). Only concerns of these ask for
+    them, so that no other node reads these files.
+    """
+    return _known(files, _Reader.read_network)
+
+
+def commands(files: Files, program: str) -> Tuple[BootWrite, ...]:
+    """The lines that run this program of ``shell_writes.COMMANDS`` at boot, and what amounts to them."""
+    found = read(files)
+    if program in OF_NETWORK:
+        found = (*network(files), *found)
+    return tuple(one for one in found if one.target == program)
+
+
+def _known(files: Files, part: _Part) -> Tuple[BootWrite, ...]:
+    if part in _last:
+        known, stamps, found = _last[part]
         if known is files and all(files.modified(path) == stamp for path, stamp in stamps.items()):
             return found
     reader = _Reader(files)
-    found = tuple(reader.read())
-    _last[:] = [(files, reader.stamps, found)]
+    found = tuple(part(reader))
+    _last[part] = (files, reader.stamps, found)
     return found
 
 
@@ -98,10 +139,21 @@ class _Reader:
             yield from self._of_unit(unit)
         yield from self._of_init_scripts()
         yield from self._of_rc_local()
+        yield from self._of_tuned()
+
+    def read_network(self) -> Iterator[BootWrite]:
+        from .network_writers import NetworkReader
+
+        for owner, path, write in NetworkReader(self._files, self._units, self._text, self._names).read():
+            yield from self._named(owner, path, (write,))
 
     def _text(self, path: str) -> str:
         self.stamps.setdefault(path, self._files.modified(path))
         return self._files.read_optional(path) or ""
+
+    def _names(self, folder: str) -> Sequence[str]:
+        self.stamps.setdefault(folder, self._files.modified(folder))
+        return self._files.names(folder)
 
     def _services(self) -> Iterator[str]:
         """The services that a boot or a timer starts, each once. Those of systemd itself write what their own files
@@ -154,30 +206,47 @@ class _Reader:
         words = [word for word, _place in words_of(line, environment, unit)] if environment else split(line)
         if not words:
             return
-        script = _given_script(words)
+        script = given_script(words)
         if script is not None:
             # systemd.service(5): a doubled sign is a single one for the program.
             yield from self._named(unit, "", read_script(script.replace("$$", "$").replace("%%", "%")))
             return
         yield from self._named(unit, "", read_command(words))
-        program = _script_file(words)
-        if program.startswith("/") and self._is_script(program):
-            yield from self._named(unit, program, read_script(self._text(program)))
+        program = script_file(words)
+        if not program.startswith("/"):
+            return
+        interpreter = interpreter_of(self._files, program)
+        if interpreter in SHELLS:
+            arguments = {name: word for name, word in arguments_behind(words, program).items() if "%" not in word}
+            yield from self._named(unit, program, read_script(self._text(program), arguments))
+        elif interpreter.startswith(OTHER_INTERPRETERS) and unit != APPORT_UNIT:
+            from .program_writes import read_program
 
-    def _is_script(self, path: str) -> bool:
-        try:
-            start = self._files.read_part(path, 0, 64)
-        except OSError:
-            return False
-        first = start.split(b"\n", 1)[0].decode("ascii", "replace")
-        words = first[2:].replace("/usr/bin/env", "").split() if first.startswith("#!") else []
-        return bool(words) and words[0].rpartition("/")[2] in _SHELLS
+            yield from self._named(unit, program, read_program(self._text(program)))
+
+    def _of_tuned(self) -> Iterator[BootWrite]:
+        """The scripts of the active profile; its other sections are read where a concern knows their options."""
+        if not self._text(TUNED_PROFILE):
+            return
+        from . import tuned
+
+        for folder in tuned.FOLDERS:
+            for name in self._names(folder):
+                self._text(f"{folder}/{name}/tuned.conf")
+        again = tuned.reapplies_sysctl(self._files)
+        for script in tuned.read_scripts(self._files):
+            text = self._text(script.path) if is_script(self._files, script.path) else ""
+            for write in self._named("tuned", script.path, tuned.read_script(script, text)):
+                # Whether sysctl.d is applied again behind it goes by the order of the sections.
+                in_doubt = script.conditional or (again and write.target.startswith("/proc/sys/"))
+                yield replace(write, in_doubt=write.in_doubt or in_doubt)
 
     def _named(self, owner: str, path: str, writes: Sequence[ShellWrite]) -> Iterator[BootWrite]:
         for write in writes:
             line = write.number if path else None
             if write.target != RELOAD:
-                yield BootWrite(owner, path, line, write.target, write.value, write.in_doubt or write.value is None)
+                in_doubt = write.in_doubt or (write.value is None and not write.arguments)
+                yield BootWrite(owner, path, line, write.target, write.value, in_doubt, write.arguments)
             else:
                 # Of all files of `sysctl --system` only this one is not read at boot anyway.
                 yield from self._of_sysctl_file(owner, write.value or sysctl_d.CONF, in_doubt=write.in_doubt)
@@ -222,16 +291,18 @@ class _Reader:
                     yield BootWrite("sysfsutils", path, number, f"/sys/{key.strip().strip('/')}", value.strip())
 
     def _of_ufw(self) -> Iterator[BootWrite]:
-        """ufw has sysctl(8) read a file of its own; its unit is not ordered behind systemd-sysctl."""
+        """ufw has sysctl(8) read a file of its own, whenever it is loaded. At boot its unit is not ordered behind
+        systemd-sysctl, so either of them may be the last.
+        """
         if not re.search(r"^ENABLED=[\"']?yes", self._text(UFW), re.MULTILINE | re.IGNORECASE):
             return
         named = re.search(r"^IPT_SYSCTL=[\"']?([^\"'\s]*)", self._text(UFW_DEFAULTS), re.MULTILINE)
         if named and named[1]:
-            yield from self._of_sysctl_file("ufw", named[1])
+            yield from self._of_sysctl_file("ufw", named[1], in_doubt=True)
 
     def _of_apport(self) -> Iterator[BootWrite]:
         """Ubuntu's apport takes core dumps by itself; its script, in Python, sets a pattern that differs by release."""
-        is_there = self._units.status("apport.service") == systemd.ENABLED or self._files.exists(f"{INIT}/apport")
+        is_there = self._units.status(APPORT_UNIT) == systemd.ENABLED or self._files.exists(f"{INIT}/apport")
         if is_there and re.search(r"^enabled=1", self._text(APPORT), re.MULTILINE):
             yield BootWrite("apport", APPORT, None, "/proc/sys/kernel/core_pattern", None, in_doubt=True)
 
@@ -289,20 +360,3 @@ def _is_in_doubt(text: str) -> bool:
         return True
     early = any(re.match(r"DefaultDependencies=(no|false|0|off)\b", line, re.IGNORECASE) for line in said)
     return early and not any(line.startswith("After=") and "systemd-sysctl.service" in line for line in said)
-
-
-def _given_script(words: Sequence[str]) -> Optional[str]:
-    """The script that is an argument of a shell (``sh -c``)."""
-    if words[0].rpartition("/")[2] in _SHELLS:
-        for word, following in zip(words[1:], words[2:]):
-            if word.startswith("-") and not word.startswith("--") and word.endswith("c"):
-                return following
-    return None
-
-
-def _script_file(words: Sequence[str]) -> str:
-    """The file that is run, also where a shell is named before it."""
-    rest = [word for word in words if word != "/usr/bin/env"]
-    if rest and rest[0].rpartition("/")[2] in _SHELLS:
-        return next((word for word in rest[1:] if not word.startswith("-")), "")
-    return rest[0] if rest else ""

@@ -15,6 +15,7 @@ from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedHost
 from ansible_collections.gpufleet.node.tests.unit.support import build
 
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
+POOLS = "/sys/kernel/mm/hugepages"
 SWAPPINESS = "/proc/sys/vm/swappiness"
 GOVERNORS = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
 Said = Tuple[str, Optional[str], bool]
@@ -23,6 +24,10 @@ SCRIPTS: Dict[str, Tuple[str, List[Said]]] = {
     "echo": (f"echo never > {THP}", [(THP, "never", False)]),
     "quotes and blanks": (f'echo -n "never" >"{THP}"', [(THP, "never", False)]),
     "printf": (f"printf '%s' never >{THP}", [(THP, "never", False)]),
+    "a value that is a stream's number": (f"echo 2 > {SWAPPINESS}", [(SWAPPINESS, "2", False)]),
+    "errors beside it": (f"echo 10 > {SWAPPINESS} 2>/dev/null", [(SWAPPINESS, "10", False)]),
+    "errors along with it": (f"echo 10 2>&1 >{SWAPPINESS} || true", [(SWAPPINESS, "10", False)]),
+    "errors alone": (f"cat x 2> {SWAPPINESS}", []),
     "tee": (f"echo 10 | sudo tee {SWAPPINESS} >/dev/null", [(SWAPPINESS, "10", False)]),
     "sysctl": ("/sbin/sysctl -q -w vm.swappiness=10", [(SWAPPINESS, "10", False)]),
     "a loop": (f"for f in {GOVERNORS}; do echo performance > $f; done", [(GOVERNORS, "performance", False)]),
@@ -49,6 +54,45 @@ SCRIPTS: Dict[str, Tuple[str, List[Said]]] = {
         [("/sys/class/block/nvme0n1/queue/read_ahead_kb", "4096", False)],
     ),
     "swapon": ("swapon /swapfile", [(shell_writes.SWAP, "/swapfile", False)]),
+    "swapon of a variable": (
+        'readonly DEV="/dev/zram0"\nmkswap "${DEV}"\nswapon -p 5 "${DEV}"',
+        [(shell_writes.SWAP, "-p 5 /dev/zram0", False)],
+    ),
+    "swapon of what a program says": (
+        "d=$(zramctl -f -s 4G)\nswapon -p 5 $d",
+        [(shell_writes.SWAP, "-p 5 ${0}", True)],
+    ),
+    "swapon by a label": (
+        "swapon -L more; swapon UUID=22bb",
+        [(shell_writes.SWAP, "-L more", False), (shell_writes.SWAP, "UUID=22bb", False)],
+    ),
+    "hugeadm": (
+        "hugeadm --pool-pages-min 2M:1024 --pool-pages-min=1G:8G --pool-pages-min DEFAULT:512",
+        [
+            (f"{POOLS}/hugepages-2048kB/nr_hugepages", "1024", False),
+            (f"{POOLS}/hugepages-1048576kB/nr_hugepages", "8", False),
+            ("/proc/sys/vm/nr_hugepages", "512", False),
+        ],
+    ),
+    "hugeadm by what there is": (
+        "hugeadm --pool-pages-min 2M:+64 --pool-pages-max 2M:2048 --pool-pages-min DEFAULT:1G",
+        [
+            (f"{POOLS}/hugepages-2048kB/nr_hugepages", None, False),
+            (f"{POOLS}/hugepages-2048kB/nr_overcommit_hugepages", None, False),
+            ("/proc/sys/vm/nr_hugepages", None, False),
+        ],
+    ),
+    "hugeadm of other settings": (
+        "hugeadm --thp-never --set-recommended-min_free_kbytes --set-shm-group 107 --thp-khugepaged-pages=64",
+        [
+            (THP, "never", False),
+            ("/proc/sys/vm/min_free_kbytes", None, False),
+            ("/proc/sys/vm/hugetlb_shm_group", "107", False),
+            ("/sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan", "64", False),
+        ],
+    ),
+    "hugeadm that shows": ("hugeadm --pool-list; hugeadm -d --pool-pages-min 2M:8; hugeadm --explain", []),
+    "a declared variable": (f"export to=never\necho $to > {THP}", [(THP, "never", False)]),
     # Nothing of this sets anything.
     "it reads": (f"cat {THP}; grep -q never {THP} > /dev/null", []),
     "it reads from": (f"read x < {THP}", []),
@@ -56,11 +100,30 @@ SCRIPTS: Dict[str, Tuple[str, List[Said]]] = {
     "a comment": (f"# echo never > {THP}", []),
     "it asks sysctl": ("sysctl -n vm.swappiness; sysctl -a", []),
     "it asks cpupower": ("cpupower frequency-info", []),
-    "it shows swap": ("swapon --show; swapon -s; swapon; swapon -a -e", []),
+    "it shows swap": ("swapon --show; swapon -s; swapon; swapon -a -e; swapon -p 5 -a; swapon -a > /dev/null 2>&1", []),
     "errors elsewhere": (f"cat {THP} 2>/dev/null", []),
     "another tree": ("echo 1 > /proc/self/oom_score_adj; echo x > /var/lib/sys/block", []),
     "a quote left open": ("echo 'never\n" * 3, []),
 }
+
+
+COMMANDS: Dict[str, Tuple[str, List[Tuple[Tuple[str, ...], bool]]]] = {
+    "a program": ("/usr/sbin/ethtool -G eth0 rx 4096", [(("-G", "eth0", "rx", "4096"), False)]),
+    "a loop": (
+        "for n in eth0 eth1; do\n  ethtool -A $n rx off\ndone",
+        [(("-A", "eth0", "rx", "off"), False), (("-A", "eth1", "rx", "off"), False)],
+    ),
+    "an unknown name": ("ethtool -G $(basename $x) rx 9", [(("-G", "*", "rx", "9"), True)]),
+    "arithmetic": ("ethtool -G eth0 rx $((2 * 4))", [(("-G", "eth0", "rx", "*"), True)]),
+    "a condition": ("if lspci; then ethtool -G eth0 rx 9; fi", [(("-G", "eth0", "rx", "9"), True)]),
+    "another program": ("my-ethtool -G eth0 rx 9; echo ethtool -G eth0 rx 9", []),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_programs_that_set_devices_have_their_arguments(name: str) -> None:
+    script, expected = COMMANDS[name]
+    assert [(one.arguments, one.in_doubt) for one in shell_writes.read_script(script)] == expected
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -160,7 +223,7 @@ def test_the_other_sources(tmp_path: Path) -> None:
     found = boot_writers.read(RecordedHost(str(root)).files)
     assert [(one.owner, one.line, one.target, one.value, one.in_doubt) for one in found] == [
         ("systemd-networkd", 4, "/proc/sys/net/ipv4/ip_forward", "1", False),
-        ("ufw", 1, "/proc/sys/net/ipv4/conf/all/accept_redirects", "0", False),
+        ("ufw", 1, "/proc/sys/net/ipv4/conf/all/accept_redirects", "0", True),
         ("sysfsutils", 2, THP, "always", False),
         ("apport", None, "/proc/sys/kernel/core_pattern", None, True),
         ("rc.local", 2, THP, "never", False),
@@ -190,3 +253,41 @@ def test_what_changed_is_read_again_and_nothing_else(tmp_path: Path) -> None:
     assert again.value == "always"
     (root / WANTS.lstrip("/") / "mine.service").unlink()
     assert boot_writers.read(files) == ()
+
+
+PROGRAMS: Dict[str, Tuple[str, List[str]]] = {
+    "python": (f'#!/usr/bin/python3\nwith open("{THP}", "w") as f:\n    f.write("never")\n', [THP]),
+    "python by its mode": (f"#!/usr/bin/env python3\nopen('{THP}', mode='r+').write('x')\n", [THP]),
+    "python by pathlib": (f'#!/usr/bin/python3 -u\nPath("{THP}").write_text("never")\n', [THP]),
+    "python with a name": (
+        '#!/usr/bin/python3\nopen(f"/sys/block/{dev}/queue/scheduler", "w").write("none")\n',
+        ["/sys/block/*/queue/scheduler"],
+    ),
+    "perl": (f"#!/usr/bin/perl -w\nopen(my $f, '>', '{THP}') or die;\n", [THP]),
+    "perl of two arguments": (f'#!/usr/bin/perl\nopen FH, ">{THP}";\n', [THP]),
+    "it reads": (f'#!/usr/bin/python3\nopen("{THP}"); open("{THP}", "r"); open("{THP}", encoding="utf-8")\n', []),
+    "it mentions it": (f'#!/usr/bin/python3\nprint("{THP}")\n# open("{THP}", "w")\nopen("/tmp/x", "w")\n', []),
+    "perl that reads": (f"#!/usr/bin/perl\nopen(my $f, '<', '{THP}');\n", []),
+}
+
+
+@pytest.mark.parametrize("by", ["/opt/tune", "/usr/bin/python3 -u /opt/tune"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_a_program_opens_to_write_is_in_doubt(tmp_path: Path, name: str, by: str) -> None:
+    text, targets = PROGRAMS[name]
+    unit = f"[Service]\nExecStart={by}\n"
+    tree = {"/etc/systemd/system/mine.service": unit, f"{WANTS}/mine.service": unit, "/opt/tune": text}
+    assert writes(tmp_path, tree) == [("mine.service", "/opt/tune", 2, target, None, True) for target in targets]
+
+
+@pytest.mark.parametrize("enabled", ["1", "0"])
+def test_apport_is_found_by_its_own_file_alone(tmp_path: Path, enabled: str) -> None:
+    unit = "[Service]\nExecStart=/usr/share/apport/apport --start\n"
+    tree = {
+        "/usr/lib/systemd/system/apport.service": unit,
+        f"{WANTS}/apport.service": unit,
+        "/usr/share/apport/apport": '#!/usr/bin/python3\nopen("/proc/sys/kernel/core_pattern", "w").write(pattern)\n',
+        "/etc/default/apport": f"enabled={enabled}\n",
+    }
+    found = [("apport", "/etc/default/apport", None, "/proc/sys/kernel/core_pattern", None, True)]
+    assert writes(tmp_path, tree) == (found if enabled == "1" else [])

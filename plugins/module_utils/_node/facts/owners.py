@@ -90,7 +90,8 @@ def _udev(files: Files) -> Iterator[Facts]:
     for rule_file in parse_texts(texts):
         for rule in rule_file.rules:
             for assignment in rule.assignments:
-                yield _owner("udev", assignment.setting, assignment.path, assignment.line, assignment.value)
+                for setting in assignment.settings:
+                    yield _owner("udev", setting, assignment.path, assignment.line, assignment.value)
 
 
 def _command_line(files: Files) -> Iterator[Facts]:

@@ -121,11 +121,11 @@ def conflicts(state: CpuPowerState, texts: Mapping[str, str], *, permanent: bool
         if _takes(one, state) == wanted:
             continue
         if one.in_doubt:
-            found.append(Conflict(one.owner, one.path, one.line, setting, one.value, UNKNOWN))
+            found.append(Conflict(one.owner, one.path, one.line, CPUS, setting, one.value, UNKNOWN))
             continue
         if one.later and permanent and one.owner not in TOLERATED:
             raise _owned(one, wanted)
-        found.append(Conflict(one.owner, one.path, one.line, setting, one.value, THEM if one.later else US))
+        found.append(Conflict(one.owner, one.path, one.line, CPUS, setting, one.value, THEM if one.later else US))
     return tuple(found)
 
 

@@ -42,7 +42,7 @@ def find_conflicts(
             if line.value == str(wanted):
                 continue
             wins = "them" if source == line else "unknown" if line.in_doubt else "us"
-            conflict = Conflict(line.owner, line.path, line.line, f"{object_} {setting}", line.value, wins)
+            conflict = Conflict(line.owner, line.path, line.line, object_, setting, line.value, wins)
             if conflict not in found:
                 found.append(conflict)
             # A count on the command line is somebody's declaration; a policy there is only the kernel's first value.

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, List, Mapping, Tuple
 from ..._core.change import Conflict
 from ..._core.errors import OwnedByAnother
 from ..._kinds.tunables import SYSCTL_CONF
-from .keys import KUBELET, ZEROED, dotted, read_by_kernel
-from .next_boot import said_by_others
+from ..._linux.tuned import modified
+from .keys import KUBELET, ZEROED, dotted
+from .next_boot import TUNED, left_by, said_by_others
 from .spec import OBJECT
 from .state import FILE
 
@@ -36,10 +37,12 @@ def find_conflicts(
     winners = [source for _value, source in after.values()]
     found: List[Conflict] = []
     for one in said_by_others(state, tuple(said)):
-        if read_by_kernel(one.tunable, one.value, state.found[one.tunable]) != said[one.tunable]:
+        wanted_text = said[one.tunable]
+        is_left = one.owner == TUNED and modified(one.value, wanted_text) is None
+        if not is_left and left_by(one, wanted_text, state) != wanted_text:
             # `sysctl --system` reads that file last, and systemd-sysctl at its link or not at all.
             wins = "them" if one.owner == SYSCTL_CONF or one in winners else "unknown" if one.in_doubt else "us"
-            found.append(Conflict(one.owner, one.path, one.line, f"{OBJECT} {dotted(one.tunable)}", one.value, wins))
+            found.append(Conflict(one.owner, one.path, one.line, OBJECT, dotted(one.tunable), one.value, wins))
     for key in values if scope.permanent else ():
         value, source = after[key]
         if value != wanted[key] and source is not None:

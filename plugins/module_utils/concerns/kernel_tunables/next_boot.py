@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Optional, Tuple
 from ..._core.setting import Scalar
 from ..._kinds.own_files import header_of
 from ..._kinds.tunables import COMMAND_LINE, SYSCTL_CONF, SYSCTL_D, BootAssignment, assigned
-from ..._linux import sysctl_d
+from ..._linux import sysctl_d, tuned
 from .keys import DEFAULT_RT_PERIOD, ZEROED, dotted, in_order, interface_of, module_of, read_by_kernel
 from .state import FILE, NAME, KernelTunablesState, as_scalar
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from typing import Sequence
 
     from ..._linux.sysctl_d import SysctlLine
+
+TUNED = "tuned"
 
 Values = Dict[str, Tuple[Scalar, Optional[BootAssignment]]]
 
@@ -70,7 +72,8 @@ def boot_values(state: KernelTunablesState, lines: Sequence[SysctlLine]) -> Valu
     for one in state.sources.writes(lines, keys):
         if one.tunable not in values:
             continue
-        text = read_by_kernel(one.tunable, one.value, state.found[one.tunable])
+        before = values[one.tunable][0]
+        text = left_by(one, state.found[one.tunable] if before is None else str(before), state)
         if text is None:
             continue
         values[one.tunable] = (as_scalar(text), one)
@@ -78,6 +81,12 @@ def boot_values(state: KernelTunablesState, lines: Sequence[SysctlLine]) -> Valu
         if other in values and text != "0":
             values[other] = (0, one)
     return values
+
+
+def left_by(one: BootAssignment, before: Optional[str], state: KernelTunablesState) -> Optional[str]:
+    """What a key has after this line; None where the kernel refuses it, or where tuned leaves what was there before."""
+    value = tuned.modified(one.value, before) if one.owner == TUNED else one.value
+    return None if value is None else read_by_kernel(one.tunable, value, state.found[one.tunable])
 
 
 def said_by_others(state: KernelTunablesState, keys: Sequence[str]) -> Iterator[BootAssignment]:

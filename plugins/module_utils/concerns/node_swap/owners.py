@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Iterator, Tuple
 from ..._core.change import Conflict
 from ..._linux import boot_writers, systemd
 from .sources import SERVICES
+from .state import NODE, SWAP
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -24,12 +25,14 @@ CLOUD = "/etc/cloud"
 INSTANCE = "/var/lib/cloud/instance"
 # What the cloud says of it: its vendor's, and the user's.
 FOR_INSTANCE = ("vendor-cloud-config.txt", "vendor2-cloud-config.txt", "cloud-config.txt")
+# swapspace of Debian, and systemd-swap of other distributions.
+DAEMONS = ("swapspace.service", "systemd-swap.service")
 KUBELET = "/var/lib/kubelet/config.yaml"
 
 
 def of_swap_off(files: Files) -> Tuple[Conflict, ...]:
     """Those who make swap."""
-    return (*_agent(files), *_cloud_init(files), *_writers(files))
+    return (*_agent(files), *_cloud_init(files), *_daemons(files), *_writers(files))
 
 
 def of_swap_on(files: Files) -> Tuple[Conflict, ...]:
@@ -40,7 +43,7 @@ def of_swap_on(files: Files) -> Tuple[Conflict, ...]:
     found = next(_matching(text, r"failSwapOn:\s*(\S+)"), None)
     if found is not None and found[1] == "false":
         return ()
-    return (Conflict("kubelet", KUBELET, found[0] if found else None, "failSwapOn", "true", THEM),)
+    return (Conflict("kubelet", KUBELET, found[0] if found else None, NODE, "failSwapOn", "true", THEM),)
 
 
 def _agent(files: Files) -> Iterator[Conflict]:
@@ -52,7 +55,15 @@ def _agent(files: Files) -> Iterator[Conflict]:
         return
     for number, value in _matching(text, r"ResourceDisk\.EnableSwap\s*=\s*(\w+)"):
         if value.lower() == "y":
-            yield Conflict("WALinuxAgent", WAAGENT, number, "ResourceDisk.EnableSwap", value, THEM)
+            yield Conflict("WALinuxAgent", WAAGENT, number, NODE, "ResourceDisk.EnableSwap", value, THEM)
+
+
+def _daemons(files: Files) -> Iterator[Conflict]:
+    """Those that make swap whenever they find that there is too little, so that a mask alone does not end it."""
+    units = systemd.UnitFiles(files)
+    for unit in DAEMONS:
+        if units.status(unit) == systemd.ENABLED:
+            yield Conflict(unit, units.paths(unit)[0], None, NODE, SWAP, "as needed", THEM)
 
 
 def _writers(files: Files) -> Iterator[Conflict]:
@@ -60,7 +71,7 @@ def _writers(files: Files) -> Iterator[Conflict]:
     for one in boot_writers.read(files):
         if one.target == boot_writers.SWAP and one.owner not in SERVICES:
             wins = UNKNOWN if one.in_doubt else THEM
-            yield Conflict(one.owner, one.path, one.line, "swapon", one.value or "", wins)
+            yield Conflict(one.owner, one.path, one.line, NODE, SWAP, one.value or "", wins)
 
 
 def _cloud_init(files: Files) -> Iterator[Conflict]:
@@ -77,9 +88,9 @@ def _cloud_init(files: Files) -> Iterator[Conflict]:
             key = top[1] if top else key
             size = re.search(r"\bsize:\s*['\"]?([0-9A-Za-z.]+)", line) if key == "swap" else None
             if size and size[1] != "0":
-                yield Conflict("cloud-init", path, number, "swap", size[1], wins)
+                yield Conflict("cloud-init", path, number, NODE, SWAP, size[1], wins)
             elif key == "mounts" and re.match(r"\s*-\s*\[[^#]*,\s*['\"]?swap['\"]?\s*[,\]]", line):
-                yield Conflict("cloud-init", path, number, "mounts", line.strip(), wins)
+                yield Conflict("cloud-init", path, number, NODE, SWAP, line.strip(), wins)
 
 
 def _matching(text: str, pattern: str) -> Iterator[Tuple[int, str]]:

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Iterator, List, Optional, Tuple
 
 from ..._core.errors import CannotLook
+from ..._core.regex import regex
 from ..._core.value import frozen
 from ..._linux import mounts, systemd
 from ..._linux.dropins import ROOTS, walk_files
@@ -29,6 +30,7 @@ GENERATED = ("/run/systemd/generator", "/run/systemd/generator.late")
 GPT_SWAP = "0657fd6d-a4ab-43c4-84e5-0933c84b4f4f"
 NO_AUTO = 1 << 63
 UDEV = "/run/udev/data"
+_ZRAM_ARGUMENT = regex(r"(?:^|\s)systemd\.zram(?:=(?:1|y|yes|t|true|on))?(?:\s|$)", re.IGNORECASE)
 UNIT_FILE, PARTITION, ZRAM = "unit file", "GPT partition", "zram-generator"
 
 
@@ -132,6 +134,9 @@ def _zram(files: Files) -> Iterator[Tuple[str, str]]:
     texts: List[str] = [files.read(main)] if main else []
     texts += [files.read(path) for path in walk_files(files, [f"{path}.d" for path in places], ".conf")]
     devices, mounted = set(), set()
+    # "true or no argument" of systemd.zram makes the first one, also without a file.
+    if _ZRAM_ARGUMENT.search(files.read_optional("/proc/cmdline") or ""):
+        devices.add("zram0")
     for text in texts:
         for name in re.findall(r"^\[(zram[0-9]+)\]", text, re.MULTILINE):
             devices.add(name)

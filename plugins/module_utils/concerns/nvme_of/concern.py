@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
-from ..._core.change import Change, Plan, Step, Unmanaged
+from ..._core.change import Change, Conflict, Plan, Step, Unmanaged
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.wording import first_of
@@ -104,12 +104,17 @@ class NvmeOf:
 
             unit, rules = desired.later
             later = hotplug.settings(state.discovered.later, unit=unit, rules=rules, immediate=scope.immediate)
+        conflicts: Tuple[Conflict, ...] = ()
+        if state.foreign:
+            from ..._kinds.foreign_values import find_conflicts
+
+            conflicts = find_conflicts(state.foreign, {(row.object, row.setting): row.wanted for row in rows}, scope)
         steps: Tuple[Step, ...] = ()
         if any(row.status != IN_SYNC for row in (*rows, *beside, *later)):
             from .plan import steps_of
 
             steps = steps_of(state, desired, rows, beside, later)
-        return Plan((*rows, *beside, *later), steps, desired.unmanaged)
+        return Plan((*rows, *beside, *later), steps, desired.unmanaged, conflicts)
 
     def perform(self, step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
         from . import apply

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Seque
 from ..._core.errors import DeclarationError
 from ..._core.value import field, frozen
 from ..._kinds import units
-from ..._linux import systemd
+from ..._linux import boot_writers, systemd
 from . import lines, targets
 from .rows import CONNECTION
 from .spec import DISCOVERY, NAME, Connection, Key, NvmeOfDeclaration, identity_of, key_of
@@ -21,7 +21,10 @@ from .state import Discovered, NvmeOfState, Told
 if TYPE_CHECKING:
     from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
+    from ..._kinds.foreign_values import ForeignValue
     from .targets import Controller, Identity, Subsystem
+
+SYSFS = "/sys/class/nvme"
 
 
 @frozen
@@ -43,8 +46,12 @@ def observe(host: Host, declaration: NvmeOfDeclaration, scope: Scope) -> NvmeOfS
     at_boot = lines.connected_by(text)
     targets.adopt(controllers, _known(declaration))
     discovered = _discovered(host, declaration, controllers, at_boot, scope)
+    status = systemd.enabled(files, lines.UNIT)
     ends = _Ends()
+    foreign: Tuple[ForeignValue, ...] = ()
     if not scope.restoring:
+        carrier = lines.UNIT if scope.permanent or status == systemd.ENABLED else ""
+        foreign = _foreign(files, declaration, discovered.told, carrier)
         ends = _ends_of(files, declaration, controllers, subsystems, at_boot=at_boot, told=discovered.told)
     return NvmeOfState(
         declaration=declaration,
@@ -53,7 +60,7 @@ def observe(host: Host, declaration: NvmeOfDeclaration, scope: Scope) -> NvmeOfS
         controllers=controllers,
         subsystems=subsystems,
         unit=units.unit_file(host, lines.UNIT, lines.UNIT_PATH, "unit", text),
-        status=systemd.enabled(files, lines.UNIT),
+        status=status,
         ours=ends.ours,
         left=ends.left,
         users=_users(files, controllers if scope.restoring else ends.ours, controllers, subsystems),
@@ -61,7 +68,19 @@ def observe(host: Host, declaration: NvmeOfDeclaration, scope: Scope) -> NvmeOfS
         authentication=_authentication(files, (*declaration.at_boot, *discovered.told.connections), controllers),
         no_interfaces=_no_interfaces(files, declaration.at_boot, controllers),
         discovered=discovered,
+        foreign=foreign,
     )
+
+
+def _foreign(files: Files, declaration: NvmeOfDeclaration, told: Told, carrier: str) -> Tuple[ForeignValue, ...]:
+    """What other software does with them at boot, which is read in full only where there is such software."""
+    does = any(one.target == "nvme" or one.target.startswith(SYSFS) for one in boot_writers.read(files))
+    if not does and systemd.enabled(files, "stacd.service") != systemd.ENABLED:
+        return ()
+    from . import foreign
+
+    connections = (*declaration.at_boot, *told.connections)
+    return foreign.find(files, connections, {**told.policies, **declaration.policies}, carrier=carrier)
 
 
 def _identity(files: Files, found: Mapping[str, Optional[str]], *, needed: bool) -> Optional[Identity]:

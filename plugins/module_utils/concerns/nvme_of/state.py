@@ -16,6 +16,7 @@ from .spec import DELAY, LOSS, Connection, Key, NvmeOfDeclaration, shown_loss
 from .targets import Controller, Identity, Subsystem
 
 if TYPE_CHECKING:
+    from ..._kinds.foreign_values import ForeignValue
     from ..._kinds.hotplug import Hotplug
 
 # How many a message names of those who need a disk, and of what is lacking.
@@ -80,6 +81,7 @@ class NvmeOfState:
     what the connections have that are declared with secrets.
 
     ``left`` are connections that no discovery controller tells of any more, with who needs them all the same.
+    ``foreign`` is what other software does with the connections at boot.
     """
 
     declaration: NvmeOfDeclaration
@@ -96,6 +98,7 @@ class NvmeOfState:
     authentication: Mapping[Key, Optional[str]] = field(default_factory=dict)
     left: Mapping[Key, Tuple[str, ...]] = field(default_factory=dict)
     discovered: Discovered = Discovered()
+    foreign: Tuple[ForeignValue, ...] = ()
 
 
 @frozen

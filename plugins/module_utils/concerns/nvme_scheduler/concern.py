@@ -20,7 +20,7 @@ from . import devices, rules
 from .devices import Disk, Queue, Subject
 from .options import OPTIONS
 from .rules import OUR_RULES
-from .spec import NAME, NR_REQUESTS, SCHEDULER, TUNABLES, WBT, NvmeSchedulerDeclaration, QueueEntry, parse
+from .spec import NAME, NR_REQUESTS, QUEUE_FILES, SCHEDULER, TUNABLES, WBT, NvmeSchedulerDeclaration, QueueEntry, parse
 from .state import OUR_MODULES, NvmeSchedulerDesired, NvmeSchedulerState, WantedQueue
 
 if TYPE_CHECKING:
@@ -62,15 +62,18 @@ class NvmeScheduler:
         winners = match.select([entry.entry for entry in entries], [disk.candidate for disk in disks])
         subjects: Mapping[str, Subject] = {}
         boot: Mapping[Tuple[str, str], Scalar] = {}
+        scripts: Mapping[str, str] = {}
         if texts == ((OUR_RULES, rules.render(entries)),):
             # Nobody else has a say: the rules are read in their own words only where somebody has.
             boot = _declared(entries, disks, winners)
         elif texts:
-            from . import udev
+            from . import udev, udev_events
 
             rule_files = udev.parse_texts(texts)
-            subjects = udev.subjects(disks, files=files, asked=udev.attributes_asked(rule_files))
-            boot = udev.boot(rule_files, disks, subjects)
+            scripts = udev.read_scripts(files, rule_files)
+            asked = udev.attributes_asked(rule_files)
+            subjects = udev_events.subjects(disks, files=files, asked=asked, bdi=udev.asks_bdi(texts))
+            boot = udev_events.boot(rule_files, disks, subjects, scripts)
         late = _late_owners(files)
         if late:
             from . import owners
@@ -81,6 +84,7 @@ class NvmeScheduler:
             winners=winners,
             texts=texts,
             subjects=subjects,
+            scripts=scripts,
             boot=boot,
             rules_file=OwnFile(OUR_RULES, "rules", files.read_optional(OUR_RULES)),
             modules_file=OwnFile(OUR_MODULES, "modules", files.read_optional(OUR_MODULES)),
@@ -128,15 +132,16 @@ class NvmeScheduler:
             conflicts += owners.of_late(state.late, wanted, permanent=scope.permanent)
         if scope.permanent:
             settings += (*state.modules_file.rows(desired.modules_text), *state.rules_file.rows(desired.rules_text))
-            if any(path != OUR_RULES for path, _text in state.texts):
-                from . import udev
+        if any(path != OUR_RULES for path, _text in state.texts) and not scope.restoring:
+            from . import udev, udev_events
 
-                conflicts += udev.conflicts(
-                    udev.with_ours(state.texts, desired.rules_text),
-                    state.subjects,
-                    {want.queue.name: want.values for want in desired.wants},
-                    restoring=scope.restoring,
-                )
+            conflicts += udev_events.conflicts(
+                udev.with_ours(state.texts, desired.rules_text if scope.permanent else state.rules_file.text),
+                state.subjects,
+                state.scripts,
+                {want.queue.name: want.values for want in desired.wants},
+                refuse=scope.permanent,
+            )
         steps: Tuple[Step, ...] = ()
         if any(setting.status != IN_SYNC for setting in settings):
             from .plan import steps_of
@@ -238,7 +243,7 @@ def _owners(files: Files, settings: FrozenSet[str]) -> Tuple[Conflict, ...]:
 def _late_owners(files: Files) -> Optional[LateOwners]:
     """None where there are none, which is most nodes."""
     options = read_active(files) if files.exists("/etc/tuned/active_profile") else ()
-    writes = tuple(one for one in boot_writers.read(files) if "/block/" in one.target)
+    writes = tuple(one for one in boot_writers.read(files) if one.target.endswith(QUEUE_FILES))
     if not options and not writes:
         return None
     from .owners import LateOwners

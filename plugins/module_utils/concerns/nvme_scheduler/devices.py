@@ -11,19 +11,23 @@ one hidden device for each path (nvme0c0n1), which has the request queue. What i
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
+from posixpath import normpath
 from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.match import Candidate, names_explicitly
+from ..._core.regex import regex
 from ..._core.setting import Scalar
 from ..._core.value import frozen, replace
 from ..._kinds.tunables import parse_value
-from .spec import NR_REQUESTS, SCHEDULER, TUNABLES, QueueEntry
+from .spec import NR_REQUESTS, READ_AHEAD, SCHEDULER, TUNABLES, QueueEntry
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
 
 FOLDER = "/sys/block"
 CONTROLLER = ("serial", "model", "address")
+_WILD = regex(r"[*?[]")
 
 
 @frozen
@@ -81,12 +85,20 @@ class Level:
 
 @frozen
 class Subject:
-    """A disk as rules see it: itself and its parents (``levels``), and what our own rules ask it."""
+    """A disk as rules see it: itself and its parents (``levels``), and what our own rules ask it.
+
+    ``path`` is its folder in /sys, ``paths`` are those of its queues by name, ``hidden`` the names of those below it.
+    ``bdi`` is the number by which its read-ahead is a device too, of the subsystem bdi; empty where no rule asks.
+    """
 
     levels: Tuple[Level, ...]
     mq: bool
     pci_addresses: str
     missing: FrozenSet[str]
+    path: str
+    paths: Mapping[str, str]
+    hidden: Tuple[str, ...]
+    bdi: str = ""
 
 
 def observe(
@@ -121,6 +133,28 @@ def observe(
         if disk is not None:
             disks.append(disk)
     return _unmistakable(disks)
+
+
+def setting_at(target: str, name: str, path: str) -> str:
+    """The setting that a file of sysfs, maybe with the signs of glob(7), is for the queue ``name``, whose folder is
+    ``path``; empty for another device.
+    """
+    folder, _slash, file = normpath(target).rpartition("/")
+    setting = next((setting for setting, tunable in TUNABLES.items() if tunable.file == file), "")
+    if setting == READ_AHEAD and fnmatchcase(folder, "/sys/*/bdi/*") and _WILD.search(folder.rpartition("/")[2]):
+        return setting
+    device, _slash, part = folder.rpartition("/")
+    if part not in ("queue", "*") and not (part == "bdi" and setting == READ_AHEAD):
+        return ""
+    by_name = re.fullmatch(r"/sys/(?:class/)?block/([^/]+)", device)
+    agrees = fnmatchcase(name, by_name[1]) if by_name else _agree(device, path)
+    return setting if agrees else ""
+
+
+def _agree(pattern: str, path: str) -> bool:
+    """As glob(7): no sign stands for a slash."""
+    signs, names = pattern.split("/"), path.split("/")
+    return len(signs) == len(names) and all(map(fnmatchcase, names, signs))
 
 
 class _Reader:
@@ -182,7 +216,7 @@ class _Reader:
         for setting in self._settings:
             if not mq and not TUNABLES[setting].bio:
                 continue
-            if name != disk and setting == "read_ahead_kb":
+            if name != disk and setting == READ_AHEAD:
                 continue
             text = self._setting(path, setting)
             if text is None:

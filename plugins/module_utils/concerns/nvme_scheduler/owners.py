@@ -14,21 +14,23 @@ from ..._core.change import Conflict
 from ..._core.errors import OwnedByAnother
 from ..._core.setting import Scalar
 from ..._core.value import frozen
-from .devices import Disk, Queue
-from .spec import SCHEDULER, TUNABLES
+from ..._linux.tuned import modified
+from .devices import Disk, Queue, setting_at
+from .spec import READ_AHEAD, SCHEDULER
 
 if TYPE_CHECKING:
     from ..._linux.boot_writers import BootWrite
     from ..._linux.tuned import Option
 
-READ_AHEAD = "read_ahead_kb"
+_MULTIPLY = "readahead_multiply"
+_OF_DISK = {"elevator": SCHEDULER, "readahead": READ_AHEAD, _MULTIPLY: READ_AHEAD}
 
 
 @frozen
 class Claim:
     """A line by which ``owner`` sets one setting of one queue; ``in_doubt`` where we cannot tell whether or what.
 
-    ``rule`` is its plugin of tuned; services and scripts have none.
+    ``rule`` is its plugin of tuned; services and scripts have none. ``multiplies``: the value is a factor.
     """
 
     owner: str
@@ -37,27 +39,34 @@ class Claim:
     value: str
     in_doubt: bool
     rule: str = ""
+    multiplies: bool = False
 
     @property
     def place(self) -> str:
         return self.path if self.line is None else f"{self.path} line {self.line}"
 
     def result(self, before: Scalar) -> Scalar:
-        """What is there after it; ``>`` and ``<`` of [disk] leave what is larger or smaller already."""
-        match = re.fullmatch(r"([<>]?)\s*(\d+)(\s+s\w*)?", self.value)
-        if match is None or (self.rule != "disk" and (match[1] or match[3])):
-            return self.value
-        number = int(match[2]) // 2 if match[3] else int(match[2])
-        if isinstance(before, int) and match[1]:
-            return max(before, number) if match[1] == ">" else min(before, number)
-        return number
+        """The value behind it; ``>`` and ``<`` of [disk] leave what is larger or smaller already."""
+        if self.rule != "disk":
+            return int(self.value) if self.value.isdecimal() else self.value
+        if self.multiplies:
+            return int(float(self.value) * before) if isinstance(before, int) else None
+        value = modified(self.value, None if before is None else str(before))
+        if value is None:
+            return before
+        # _parse_ra of plugin_disk.py: an s behind the number counts sectors. What it cannot read, it leaves.
+        match = re.fullmatch(r"(\d+)(\s+s.*|\s.*)?", value)
+        if match is None:
+            return value if value[:1].isalpha() else before
+        return int(match[1]) // 2 if (match[2] or "").strip()[:1] == "s" else int(match[1])
 
 
 def of_command_line(cmdline: str, settings: FrozenSet[str]) -> Tuple[Conflict, ...]:
     """``elevator=`` on the command line: without effect since the kernel has multi-queue alone (5.0)."""
     words = [word for word in cmdline.split() if word.startswith("elevator=") and SCHEDULER in settings]
     return tuple(
-        Conflict("kernel command line", "/proc/cmdline", 1, SCHEDULER, word[len("elevator=") :], "us") for word in words
+        Conflict("kernel command line", "/proc/cmdline", 1, "all queues", SCHEDULER, word[len("elevator=") :], "us")
+        for word in words
     )
 
 
@@ -102,8 +111,8 @@ def of_late(
                     wanted=value,
                     hint="remove that line, declare its value, or set permanent: false",
                 )
-            wins = "unknown" if claim.in_doubt and not claim.rule else "them"
-            conflict = Conflict(claim.owner, claim.path, claim.line, setting, claim.value, wins)
+            wins = "unknown" if claim.in_doubt else "them"
+            conflict = Conflict(claim.owner, claim.path, claim.line, queue.name, setting, claim.value, wins)
             if not stays and conflict not in found:
                 found.append(conflict)
     return tuple(found)
@@ -113,19 +122,11 @@ def _claims(late: LateOwners, queue: Queue) -> Dict[str, Claim]:
     """By setting what they do to this queue: the later line counts."""
     claims = _claims_of_tuned(late.options, queue)
     for one in late.writes:
-        setting = _setting_of(one.target, queue)
+        setting = setting_at(one.target, queue.name, queue.path)
         # What only may be written does not take the place of what is.
         if setting and not (one.in_doubt and setting in claims):
             claims[setting] = Claim(one.owner, one.path, one.line, one.value or "", one.in_doubt)
     return claims
-
-
-def _setting_of(path: str, queue: Queue) -> str:
-    """The setting that a path of sysfs is for this queue; empty for another device."""
-    tunable = re.fullmatch(r"/sys/(?:class/)?block/([^/]+)/(queue|bdi)/(\w+)", path)
-    if tunable is None or not fnmatchcase(queue.name, tunable[1]):
-        return ""
-    return next((name for name in TUNABLES if TUNABLES[name].file == tunable[3]), "")
 
 
 def _claims_of_tuned(options: Sequence[Option], queue: Queue) -> Dict[str, Claim]:
@@ -133,21 +134,22 @@ def _claims_of_tuned(options: Sequence[Option], queue: Queue) -> Dict[str, Claim
     section = ""
     for option in options:
         setting = ""
-        in_doubt = "${" in option.value
+        in_doubt = "${" in option.value or option.conditional
         if option.plugin == "disk":
             # The first section that asks for a device has it.
             if (section or option.section) != option.section or not _is_for(option.devices, queue.name):
                 continue
             section = option.section
-            setting = {"elevator": SCHEDULER, "readahead": READ_AHEAD}.get(option.key, "")
+            setting = _OF_DISK.get(option.key, "")
             # Of NVMe this plugin knows what hangs below a controller; a multipath disk hangs below its subsystem.
             is_head = queue.name.startswith("nvme") and not queue.mq
             in_doubt = in_doubt or is_head or "$" in option.devices
         elif option.plugin == "sysfs":
-            setting = _setting_of(option.key, queue)
+            setting = setting_at(option.key, queue.name, queue.path)
         if setting:
-            claims.pop(setting, None)
-            claims[setting] = Claim("tuned", option.path, option.line, option.value, in_doubt, option.plugin)
+            multiplies = option.key == _MULTIPLY
+            line = (option.path, option.line, option.value, in_doubt, option.plugin)
+            claims[setting] = Claim("tuned", *line, multiplies=multiplies)
     return claims
 
 

@@ -13,7 +13,7 @@ from ..._core.errors import DeclarationError
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import BOOT, IN_SYNC, Scalar, Setting
 from ..._core.value import frozen
-from . import udev
+from . import udev, udev_events
 from .devices import Queue
 from .modules import KNOWN_SCHEDULERS
 from .owners import after_late
@@ -241,7 +241,8 @@ def _file_steps(
 
 def _boot_changes(state: NvmeSchedulerState, desired: NvmeSchedulerDesired) -> List[Change]:
     rule_files = udev.with_ours(state.texts, desired.rules_text)
-    after = udev.boot(rule_files, state.disks, state.subjects or udev.subjects(state.disks))
+    subjects = state.subjects or udev_events.subjects(state.disks)
+    after = udev_events.boot(rule_files, state.disks, subjects, state.scripts)
     if state.late:
         after = after_late(state.late, state.disks, after)
     changes = []

@@ -11,9 +11,10 @@ from itertools import chain, product
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from ..._core.match import names_explicitly
+from ..._core.regex import regex
 from ..._core.setting import Scalar
 from ..._linux import udev_rules
-from .spec import TUNABLES, QueueEntry, in_lines
+from .spec import READ_AHEAD, TUNABLES, QueueEntry, in_lines
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 # After the rules of the distributions, which are numbered 60.
 OUR_RULES = "/etc/udev/rules.d/99-gpufleet-nvme_scheduler.rules"
 PCI_PROPERTY = "GPUFLEET_PCI_ADDRESS"
+
+OURS = "gpufleet"
+# It fails for whatever is not on NFS (tools/nfsrahead/main.c of nfs-utils), and disks never are. Most nodes have it.
+OF_NFS = "/nfsrahead"
+_MENTIONS = ("queue/", "{*/", "read_ahead_kb", "--setra", "--setfra")
+_SITE = ("/etc/", "/run/")
+_RUNS = regex(
+    r'^[^#\n]*\bRUN(?:\{\w+\})?\s*(?::?=|\+=\s*"(?:\S*/(?:ba)?sh\s+)?/(?:opt|usr/local|etc|root|srv|home|var)/)', re.M
+)
+_RUNS_ANY = regex(r"^[^#\n]*\bRUN(?:\{program\})?\s*\+=", re.M)
 
 _LABEL = "gpufleet_nvme_scheduler"
 _HEADER = """\
@@ -34,8 +45,21 @@ _HEADER = """\
 
 
 def read_texts(files: Files) -> Tuple[Tuple[str, str], ...]:
-    """Path and text of every rule file that mentions a queue, in udev's order."""
-    return tuple(udev_rules.read_texts(files, "queue/").items())
+    """Path and text of every rule file that may bear on a queue, in udev's order."""
+    return tuple((path, text) for path, text in udev_rules.read_texts(files).items() if _bears(path, text))
+
+
+def _bears(path: str, text: str) -> bool:
+    """A file that mentions a queue, runs a program of the site, or takes away the programs of rules before it."""
+    if any(word in text for word in _MENTIONS):
+        return OF_NFS not in text or any(word in _without_nfs(text) for word in _MENTIONS)
+    if "RUN" not in text or OURS in path:
+        return False
+    return _RUNS.search(text) is not None or (path.startswith(_SITE) and _RUNS_ANY.search(text) is not None)
+
+
+def _without_nfs(text: str) -> str:
+    return "\n".join(line for line in text.split("\n") if OF_NFS not in line)
 
 
 def render(entries: Sequence[QueueEntry]) -> Optional[str]:
@@ -114,7 +138,7 @@ def _section(label: str, end: str, entry: QueueEntry) -> str:
     below = [
         f"echo {value} > $$q/{TUNABLES[setting].file};"
         for setting, value in entry.settings.items()
-        if setting != "read_ahead_kb"
+        if setting != READ_AHEAD
     ]
     if below:
         loop = f"for q in /sys%p/../nvme*/nvme*c*n%n/queue; do {' '.join(below)} done"

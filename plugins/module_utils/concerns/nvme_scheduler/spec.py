@@ -23,6 +23,7 @@ MATCH_KEYS = ("name", "serial", "model", "pci_address")
 SCHEDULER = "scheduler"
 NR_REQUESTS = "nr_requests"
 WBT = "wbt_lat_usec"
+READ_AHEAD = "read_ahead_kb"
 # What one list takes in a line of ours, of which no rule has more than four: udev reads 16 KiB. And lines of one entry.
 LIST_BYTES = 2000
 ENTRY_LINES = 1000
@@ -50,7 +51,7 @@ TUNABLES: Mapping[str, QueueTunable] = {
     NR_REQUESTS: QueueTunable("nr_requests", 4, 10240),
     WBT: QueueTunable("wbt_lat_usec", 0, 10_000_000),
     "max_sectors_kb": QueueTunable("max_sectors_kb", 4, 2**31 - 1, bio=True),
-    "read_ahead_kb": QueueTunable(
+    READ_AHEAD: QueueTunable(
         "read_ahead_kb", 0, 2**31 - 4, 4, "the kernel keeps whole pages of at least 4 KiB", bio=True
     ),
     "rq_affinity": QueueTunable("rq_affinity", 0, 2),
@@ -58,6 +59,9 @@ TUNABLES: Mapping[str, QueueTunable] = {
     # A tick is 1, 3 1/3, 4 or 10 ms: only multiples of 20 come back unchanged on every kernel.
     "io_timeout_ms": QueueTunable("io_timeout", 20, 2**31 - 8, 20, "the kernel keeps whole ticks"),
 }
+
+# How the path of a setting ends, wherever its device is.
+QUEUE_FILES = tuple(f"/{tunable.file}" for tunable in TUNABLES.values())
 
 
 @frozen

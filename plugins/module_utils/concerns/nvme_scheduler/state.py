@@ -24,14 +24,15 @@ OUR_MODULES = "/etc/modules-load.d/gpufleet-nvme_scheduler.conf"
 class NvmeSchedulerState:
     """What was seen. ``winners`` are indexes of the declared entries, one a disk.
 
-    ``texts`` are the rule files that mention a queue, ``boot`` is by device and setting, ``modules`` the kernel module
-    of each scheduler that is one, ``late`` who sets queues behind udev.
+    ``texts`` are the rule files that bear on queues, ``scripts`` those that they run, by path. ``boot`` is by device
+    and setting, ``modules`` the kernel module of each scheduler that is one, ``late`` who sets queues behind udev.
     """
 
     disks: Tuple[Disk, ...]
     winners: Tuple[Optional[int], ...]
     texts: Tuple[Tuple[str, str], ...]
     subjects: Mapping[str, Subject]
+    scripts: Mapping[str, str]
     boot: Mapping[Tuple[str, str], Scalar]
     rules_file: OwnFile
     modules_file: OwnFile

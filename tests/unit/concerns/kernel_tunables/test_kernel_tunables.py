@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Any, List, Mapping, Optional
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -198,9 +198,11 @@ def test_a_file_that_sorts_before_ours_loses_and_is_named(tmp_path: Path) -> Non
             "owner": "sysctl.d",
             "path": "/usr/lib/sysctl.d/99-vendor.conf",
             "line": 2,
-            "setting": "sysctl vm.swappiness",
+            "object": "sysctl",
+            "setting": "vm.swappiness",
             "value": "30",
             "wins": "us",
+            "accepted": "",
         }
     ]
     assert run(host, state="absent").boot == {"sysctl": {"vm.swappiness": 30}}
@@ -253,9 +255,9 @@ def test_what_is_refused_names_all_the_others_and_who_of_them_wins(tmp_path: Pat
         run(host, {"vm.swappiness": 5, "vm.dirty_background_bytes": 268435456})
     assert "zz-vendor.conf:1, and wins over" in str(caught.value)
     assert {(entry.path, entry.setting, entry.value, entry.wins) for entry in caught.value.conflicts} == {
-        ("/etc/tuned/mine/tuned.conf", "sysctl vm.swappiness", "10", "us"),
-        ("/etc/tuned/mine/tuned.conf", "sysctl vm.dirty_background_ratio", "3", "us"),
-        ("/etc/sysctl.d/zz-vendor.conf", "sysctl vm.swappiness", "60", "them"),
+        ("/etc/tuned/mine/tuned.conf", "vm.swappiness", "10", "us"),
+        ("/etc/tuned/mine/tuned.conf", "vm.dirty_background_ratio", "3", "us"),
+        ("/etc/sysctl.d/zz-vendor.conf", "vm.swappiness", "60", "them"),
     }
 
 
@@ -263,6 +265,31 @@ def test_the_other_one_of_a_pair_in_a_later_file_wins_too(tmp_path: Path) -> Non
     host = machine(tmp_path, {"/etc/sysctl.d/zzz.conf": "vm.dirty_ratio = 40\n"})
     with pytest.raises(OwnedByAnother, match=r"sets vm\.dirty_ratio, which sets it to 0, at /etc/sysctl\.d/zzz"):
         run(host, {"vm.dirty_bytes": 8589934592})
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("net.core.somaxconn=>2048", []),
+        ("net.core.somaxconn=>4096", []),
+        ('net.core.somaxconn="4096"', []),
+        ("net.core.somaxconn=<8192", []),
+        ("net.core.somaxconn=>8192", [">8192"]),
+        ('net.core.somaxconn=">8192"', [">8192"]),
+        ("net.core.somaxconn=<1024", ["<1024"]),
+    ],
+)
+def test_a_value_of_tuned_may_be_the_least_or_the_most(tmp_path: Path, line: str, found: List[str]) -> None:
+    """``_process_assignment_modifiers`` of tuned's plugins/base.py, and ``unquote`` of its plugin_sysctl.py."""
+    files = {**TUNED, "/etc/tuned/mine/tuned.conf": f"[sysctl]\n{line}\n", "/proc/sys/net/core/somaxconn": "128\n"}
+    host = machine(tmp_path, files)
+    assert [one.value for one in run(host, {"net.core.somaxconn": 4096}).remaining.conflicts] == found
+    Path(host.files.locate("/etc/tuned/tuned-main.conf")).write_text("reapply_sysctl = 0\n")
+    if not found:
+        assert run(host, {"net.core.somaxconn": 4096}).status == "in_sync"
+        return
+    with pytest.raises(OwnedByAnother, match="tuned sets it too"):
+        run(host, {"net.core.somaxconn": 4096})
 
 
 def test_a_profile_of_tuned_loses_where_it_applies_our_file_again(tmp_path: Path) -> None:
@@ -293,9 +320,9 @@ def test_patterns_lose_wherever_they_stand_and_the_command_line_comes_first(tmp_
     wanted = {"net.ipv4.conf.eth0.rp_filter": 0, "vm.swappiness": 0, "net.ipv4.tcp_rmem": "4096 87380 6291456"}
     conflicts = run(host, wanted).as_dict()["conflicts"]
     assert {(entry["owner"], entry["setting"], entry["value"], entry["wins"]) for entry in conflicts} == {
-        ("kernel command line", "sysctl vm.swappiness", "20", "us"),
-        ("kernel command line", "sysctl net.ipv4.tcp_rmem", "1 2 3", "us"),
-        ("sysctl.d", "sysctl net.ipv4.conf.eth0.rp_filter", "1", "us"),
+        ("kernel command line", "vm.swappiness", "20", "us"),
+        ("kernel command line", "net.ipv4.tcp_rmem", "1 2 3", "us"),
+        ("sysctl.d", "net.ipv4.conf.eth0.rp_filter", "1", "us"),
     }
     assert run(host, state="absent").boot == {
         "sysctl": {"net.ipv4.conf.eth0.rp_filter": 1, "vm.swappiness": 20, "net.ipv4.tcp_rmem": "1 2 3"}

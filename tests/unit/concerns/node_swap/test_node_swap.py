@@ -169,6 +169,18 @@ def test_only_the_next_boot_or_only_the_running_system(tmp_path: Path) -> None:
             id="zram that is no swap",
         ),
         pytest.param(
+            {ZRAM_GENERATOR: "", "/proc/cmdline": "ro systemd.zram quiet\n"},
+            "dev-zram0.swap",
+            ZRAM_UNIT,
+            id="zram-generator by the command line",
+        ),
+        pytest.param(
+            {ZRAM_GENERATOR: "", "/proc/cmdline": "ro systemd.zram=0 systemd.zramx=1\n"},
+            None,
+            None,
+            id="zram-generator that the command line does not ask",
+        ),
+        pytest.param(
             {
                 f"{VENDOR}/zramswap.service": "[Service]\nExecStart=/usr/sbin/zramswap start\n",
                 "/etc/systemd/system/multi-user.target.wants/zramswap.service": "",
@@ -315,6 +327,19 @@ AGENT = {
 }
 CLOUD = {"/etc/cloud/cloud.cfg.d/90-swap.cfg": "#cloud-config\nswap:\n  filename: /swap.img\n  size: 2G\n"}
 MOUNTS = {"/etc/cloud/cloud.cfg": "mounts:\n  - [/dev/sdb, none, swap, sw, '0', '0']\n"}
+
+
+def daemon(name: str) -> Dict[str, str]:
+    text = f"[Service]\nExecStart=/usr/sbin/{name}\n"
+    return {f"{VENDOR}/{name}.service": text, f"/etc/systemd/system/multi-user.target.wants/{name}.service": text}
+
+
+def by_script(text: str) -> Dict[str, str]:
+    unit = "[Service]\nExecStart=/opt/zram\n"
+    link = "/etc/systemd/system/multi-user.target.wants/zram-swap.service"
+    return {"/etc/systemd/system/zram-swap.service": unit, link: unit, "/opt/zram": f"#!/bin/sh\n{text}\n"}
+
+
 DONE = {"/var/lib/cloud/instance/sem/config_mounts": ""}
 
 
@@ -326,6 +351,21 @@ DONE = {"/var/lib/cloud/instance/sem/config_mounts": ""}
         ),
         pytest.param(
             CLOUD, "/etc/cloud/cloud.cfg.d/90-swap.cfg line 4 lets cloud-init make it (found swap 2G)", id="cloud-init"
+        ),
+        pytest.param(
+            daemon("swapspace"),
+            f"{VENDOR}/swapspace.service lets swapspace.service make it (found swap as needed)",
+            id="a daemon",
+        ),
+        pytest.param(
+            daemon("systemd-swap"),
+            f"{VENDOR}/systemd-swap.service lets systemd-swap.service make it",
+            id="another daemon",
+        ),
+        pytest.param(
+            by_script('DEV=/dev/zram0\nmodprobe zram\nmkswap "$DEV"\nswapon -p 100 "$DEV"'),
+            "/opt/zram line 5 lets zram-swap.service make it (found swap -p 100 /dev/zram0)",
+            id="a script for zram",
         ),
         pytest.param(MOUNTS, "/etc/cloud/cloud.cfg line 2 lets cloud-init make it", id="a mount of cloud-init"),
         pytest.param(
@@ -374,6 +414,8 @@ def test_swap_that_cloud_init_makes_for_another_instance_is_switched_off_again_a
         {**AGENT, "/etc/waagent.conf": "ResourceDisk.EnableSwap=y\nResourceDisk.SwapSizeMB=0\n"},
         {**CLOUD, "/etc/cloud/cloud-init.disabled": ""},
         {"/etc/cloud/cloud.cfg": "swap:\n  size: 0\n"},
+        {f"{VENDOR}/swapspace.service": "[Service]\nExecStart=/usr/sbin/swapspace\n"},
+        by_script("zramctl --find --size 1G\nswapoff -a\nswapon --show"),
     ],
 )
 def test_who_makes_no_swap_is_not_named(tmp_path: Path, files: Mapping[str, str]) -> None:

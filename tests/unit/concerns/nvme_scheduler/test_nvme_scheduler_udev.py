@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import OwnedByAnother
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler import rules
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.nvme_scheduler.spec import parse
 from ansible_collections.gpufleet.node.tests.unit.concerns.nvme_scheduler.nvme_machine import (
@@ -24,6 +25,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.nvme_scheduler.nvme_m
 
 ETC = "/etc/udev/rules.d"
 LIB = "/usr/lib/udev/rules.d"
+DISKS = ["nvme0n1", "nvme1n1"]
 WHOLE: List[Dict[str, Any]] = [
     {"match": {"serial": ["S1", "S2*"], "model": "SAMSUNG MZ*"}, "scheduler": "kyber", "nr_requests": 512},
     {"match": {"pci_address": ["0000:41:00.0", "0000:4[2-5]:00.0"]}, "scheduler": "none", "read_ahead_kb": 64},
@@ -206,34 +208,22 @@ def test_our_rules_bring_every_disk_to_what_its_entry_says_also_through_multipat
     [
         pytest.param(
             {f"{ETC}/60-site.rules": '# site\nACTION=="add|change", KERNEL=="nvme*", ATTR{queue/scheduler}="none"\n'},
-            ("udev", f"{ETC}/60-site.rules", 2, "scheduler", "none", "us"),
+            ("udev", f"{ETC}/60-site.rules", 2, DISKS, "none", "us"),
             id="an earlier rule loses",
         ),
         pytest.param(
             {f"{ETC}/99-zz.rules": 'ENV{ID_SERIAL}=="x", ATTR{queue/scheduler}="none"\n'},
-            ("udev", f"{ETC}/99-zz.rules", 1, "scheduler", "none", "them"),
+            ("udev", f"{ETC}/99-zz.rules", 1, DISKS, "none", "unknown"),
             id="a later rule that cannot be told is reported",
         ),
         pytest.param(
             {f"{ETC}/99-zz.rules": 'KERNEL=="nvme*", ATTR{queue/scheduler}="none" # a comment is no part of a rule\n'},
-            ("udev", f"{ETC}/99-zz.rules", 1, "scheduler", "none", "them"),
+            ("udev", f"{ETC}/99-zz.rules", 1, DISKS, "none", "unknown"),
             id="so is one that releases of udev read differently",
         ),
         pytest.param(
-            {f"{ETC}/60-site.rules": "RUN+=\"/bin/sh -c 'echo none > /sys/block/%k/queue/scheduler'\"\n"},
-            (
-                "udev",
-                f"{ETC}/60-site.rules",
-                1,
-                "scheduler",
-                "/bin/sh -c 'echo none > /sys/block/%k/queue/scheduler'",
-                "them",
-            ),
-            id="a program runs after all rules",
-        ),
-        pytest.param(
             {"/proc/cmdline": "ro elevator=noop quiet\n"},
-            ("kernel command line", "/proc/cmdline", 1, "scheduler", "noop", "us"),
+            ("kernel command line", "/proc/cmdline", 1, ["all queues"], "noop", "us"),
             id="a command line that the kernel no longer reads",
         ),
     ],
@@ -241,7 +231,10 @@ def test_our_rules_bring_every_disk_to_what_its_entry_says_also_through_multipat
 def test_other_owners_are_listed_with_file_and_line(tmp_path: Path, files: Dict[str, str], conflict: Any) -> None:
     host = machine(tmp_path, [Drive(0), Drive(1)], files)
     found = run(host, {"scheduler": "mq-deadline"}).remaining.conflicts
-    assert [(c.owner, c.path, c.line, c.setting, c.value, c.wins) for c in found] == [conflict]
+    assert [(c.owner, c.path, c.line, c.value, c.wins) for c in found] == [(*conflict[:3], *conflict[4:])] * len(
+        conflict[3]
+    )
+    assert [(c.object, c.setting) for c in found] == [(name, "scheduler") for name in conflict[3]]
 
 
 PROFILE = "/etc/tuned/profiles/site/tuned.conf"
@@ -292,8 +285,19 @@ def tuned(profile: str, base: str = "", *, enabled: bool = True) -> Dict[str, st
         pytest.param(
             tuned("[disk]\nreadahead=${f:calc:2}\n"),
             512,
-            (PROFILE, 4, "${f:calc:2}", "them"),
+            (PROFILE, 4, "${f:calc:2}", "unknown"),
             id="a value that cannot be told is reported",
+        ),
+        pytest.param(
+            tuned("[disk]\nreadahead=>9000 s\n"), 512, None, id="a modifier of sectors, which tuned cannot read"
+        ),
+        pytest.param(tuned('[disk]\nreadahead="64"\n'), 512, None, id="quotes, which tuned cannot read"),
+        pytest.param(tuned("[disk]\nreadahead_multiply=1.0\n"), 512, None, id="a factor that leaves it"),
+        pytest.param(
+            tuned("[disk]\ncpuinfo_regex=.*AMD.*\nreadahead=64\n"),
+            512,
+            (PROFILE, 5, "64", "unknown"),
+            id="a section that may be for other machines",
         ),
         pytest.param(tuned("[disk]\nreadahead=>8192\n", enabled=False), 512, None, id="a tuned that is not enabled"),
     ],
@@ -304,9 +308,29 @@ def test_tuned_has_the_last_word_at_boot_and_may_only_say_the_same(
     host = machine(tmp_path, [Drive(0), Drive(1)], files)
     outcome = run(host, {"read_ahead_kb": 512})
     assert [outcome.boot["queues"][f"nvme{number}n1"]["read_ahead_kb"] for number in (0, 1)] == [boot, boot]
-    found = [(c.owner, c.path, c.line, c.setting, c.value, c.wins) for c in outcome.remaining.conflicts]
-    assert found == ([("tuned", *conflict[:2], "read_ahead_kb", *conflict[2:])] if conflict else [])
+    found = [(c.owner, c.path, c.line, c.object, c.setting, c.value, c.wins) for c in outcome.remaining.conflicts]
+    expected = [("tuned", *conflict[:2], name, "read_ahead_kb", *conflict[2:]) for name in DISKS] if conflict else []
+    assert found == expected
     assert run(host, {"read_ahead_kb": 512}).changes == ()
+
+
+@pytest.mark.parametrize(
+    "profile", ["[disk]\nreadahead_multiply=2\n", "[sysfs]\n/sys/block/nvme0n1/bdi/read_ahead_kb=64\n"]
+)
+def test_what_else_of_tuned_sets_the_read_ahead_is_refused(tmp_path: Path, profile: str) -> None:
+    with pytest.raises(OwnedByAnother, match=f"tuned starts after our rules, and {PROFILE} line 4 sets another value"):
+        run(machine(tmp_path, [Drive(0)], tuned(profile)), {"read_ahead_kb": 512})
+
+
+def test_a_script_of_tuned_is_refused_where_it_sets_another_value(tmp_path: Path) -> None:
+    script = "start() {\necho none > /sys/block/nvme0n1/queue/scheduler\n}\nstop() {\necho x > /sys/a\n}\nprocess $@\n"
+    files = {**tuned("[script]\nscript=site.sh\n"), "/etc/tuned/profiles/site/site.sh": f"#!/bin/bash\n{script}"}
+    host = machine(tmp_path, [Drive(0), Drive(1)], files)
+    with pytest.raises(
+        OwnedByAnother, match=r"tuned starts after our rules, and /etc/tuned/profiles/site/site\.sh line 3"
+    ):
+        run(host, {"scheduler": "mq-deadline"})
+    assert run(host, {"scheduler": "none"}).remaining.conflicts == ()
 
 
 def test_what_tuned_will_set_is_told_as_the_value_of_the_next_boot(tmp_path: Path) -> None:
@@ -325,7 +349,7 @@ def test_whether_tuned_reaches_a_multipath_disk_is_reported_and_not_decided(tmp_
     host = machine(tmp_path, [Drive(0, paths=2)], tuned("[disk]\nreadahead=>8192\n"))
     outcome = run(host, {"read_ahead_kb": 512})
     assert outcome.boot["queues"]["nvme0n1"]["read_ahead_kb"] == 512
-    assert [c.wins for c in outcome.remaining.conflicts] == ["them"]
+    assert [c.wins for c in outcome.remaining.conflicts] == ["unknown"]
 
 
 @pytest.mark.parametrize(
