@@ -56,7 +56,7 @@ def status(
         print("\n".join(map(printable, describe(answer))))
     if answer["invalid"]:
         return INVALID_EXIT
-    if answer["unknown"]:
+    if answer["unknown"] or answer["unknown_at_boot"]:
         return UNKNOWN_EXIT
     if answer["drifted"]:
         return DRIFTED_EXIT
@@ -113,7 +113,9 @@ def describe(answer: Mapping[str, Any]) -> List[str]:
         lines.append("Nothing is declared on this node.")
     else:
         counts = [
-            f"{len(answer[word])} {spelled(word)}" for word in ("in_sync", "drifted", "pending", "unknown", "invalid")
+            f"{len(answer[word])} {spelled(word)}"
+            for word in ("in_sync", "drifted", "pending", "unknown", "unknown_at_boot", "invalid")
+            if answer[word] or word != "unknown_at_boot"
         ]
         settings = counts_of(answer, rows)
         # Without this a node that lacks what is declared reads as one that has it.

@@ -79,6 +79,8 @@ from .order import RegisteredConcern
 {loads}REGISTRY: Tuple[RegisteredConcern, ...] = (
 {entries})
 '''
+# The shared options that a variable of the inventory gives to all roles, gpufleet_accepted.
+OF_THE_INVENTORY = ("accepted",)
 ASKING = "{{{{ gpufleet_profile | default('') | gpufleet.node.profile('{name}', {value}) }}}}"
 
 Files = Iterator[Tuple[Path, str]]
@@ -218,7 +220,7 @@ def variables_of(module: Module) -> Options:
     options = {"state": shared["state"], **own}
     for name, other in overlay.get("of_other_modules", {}).items():
         options[name] = next(entry for entry in modules() if entry.name == other).options[name]
-    options.update(shared)
+    options.update({name: option for name, option in shared.items() if name not in OF_THE_INVENTORY})
     found = {}
     for name, option in options.items():
         handed_over = name in overlay.get("sent", ()) and name not in overlay.get("arguments", {})
@@ -233,7 +235,8 @@ def role_defaults() -> Files:
     for module in concerns():
         # What handlers read, and what is handed over, declares nothing.
         handed_over = OVERLAY["roles"][module.name].get("sent", ())
-        declared = [option for option in (*module.options, *shared_options()) if option not in handed_over]
+        without = (*handed_over, *OF_THE_INVENTORY)
+        declared = [option for option in (*module.options, *shared_options()) if option not in without]
         names = [f"{module.name}_{option}" for option in declared]
         found[module.name] = {name: option["default"] for name, option in variables_of(module).items() if name in names}
     title = "What the variables of a concern are without a profile, by the name of its role."

@@ -14,7 +14,7 @@ from ansible.utils.vars import load_extra_vars
 from ..module_utils._core.shared_options import SHARED_OPTIONS
 from ..module_utils._text.host_ranges import folded
 from ..module_utils.concerns.nvml.spec import CONTROLLER, not_on_the_controller
-from ..plugin_utils import clusters
+from ..plugin_utils import acceptances, clusters
 from ..plugin_utils.declarations import BROUGHT, ENTRIES
 from ..plugin_utils.fleet_text import WIDEST
 from ..plugin_utils.playbooks import (
@@ -36,7 +36,7 @@ from ..plugin_utils.scope import CONCERNS, PARTS, left_out, mistyped_tags, names
 Hosts = Mapping[str, Mapping[str, Any]]
 
 # What every host may have a value of its own for, which an answer to a survey must not replace.
-OF_THE_HOSTS = {PROFILE}
+OF_THE_HOSTS = {PROFILE, acceptances.VARIABLE}
 
 # What the playbooks set or register themselves.
 OF_THE_PLAYBOOKS = {
@@ -158,6 +158,7 @@ class ActionModule(ActionBase):
         unknown = unknown_on(hosts)
         sentences = [_unknown_sentence(entry) for entry in unknown]
         sentences.extend(self._wrong_profiles(hosts, variables))
+        sentences.extend(self._wrong_acceptances(hosts, variables))
         sentences.extend(mistyped_tags(variables.get("ansible_run_tags", ()), variables.get("ansible_skip_tags", ())))
         if arguments["playbook"]:
             options = dict(playbooks[arguments["playbook"]]["options"])
@@ -205,6 +206,20 @@ class ActionModule(ActionBase):
         for profile, names in hosts_of.items():
             for what, cause in faults(profile, options):
                 yield f"Cannot use {what} ({_where(names)}): {cause}"
+
+    def _wrong_acceptances(self, hosts: Hosts, variables: Mapping[str, Any]) -> Iterator[str]:
+        """A sentence for each value of the variable that it cannot have, with the hosts that have it."""
+        hosts_of: Dict[str, List[str]] = {}
+        faults_of: Dict[str, Optional[str]] = {}
+        for host, value in self._values(acceptances.VARIABLE, hosts, variables):
+            # Mostly all hosts have the same.
+            key = repr(value)
+            if key not in faults_of:
+                faults_of[key] = acceptances.fault_of(value, CONCERNS)
+            hosts_of.setdefault(faults_of[key] or "", []).append(host)
+        for fault, names in hosts_of.items():
+            if fault:
+                yield f"Cannot use the variable {acceptances.VARIABLE} ({_where(names)}): {fault}"
 
     def _wrong_values(self, options: Mapping[str, Option], hosts: Hosts, variables: Mapping[str, Any]) -> Iterator[str]:
         """A sentence for each variable that must be there, and for each value that one cannot have, with its hosts."""

@@ -35,6 +35,36 @@ options:
         with the reason.
     type: bool
     default: false
+  accepted:
+    description:
+      - Other owners of these settings that you know of and accept. Each entry is about the entries of RV(conflicts)
+        that it matches, with RV(ignore:conflicts[].wins) V(them) or V(unknown).
+      - Where another owner may set a setting at boot, it is not known what the next boot brings, and RV(status) is
+        V(unknown). With an entry that matches, the setting is counted as accepted instead.
+      - An entry does not make a run overwrite anything, and does not lift a refusal.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      object:
+        description: The object of the conflict, as a shell glob.
+        type: str
+        default: "*"
+      setting:
+        description: The setting of the conflict, as a shell glob.
+        type: str
+        default: "*"
+      owner:
+        description: The owner of the conflict, such as C(tuned) or C(tune.service), as a shell glob.
+        type: str
+        required: true
+      reason:
+        description: Why it is accepted. It is shown with the setting.
+        type: str
+        required: true
+      until:
+        description: The last day on which the entry counts, in UTC, such as V(2027-03-31). Without it, it always does.
+        type: str
 requirements:
   - Python 3.9 or newer on the node
 notes:

@@ -45,7 +45,7 @@ _value:
 import json
 from typing import Any, Callable, Dict, List, Sequence
 
-from ..module_utils._core.setting import DRIFTED, IN_SYNC, PENDING
+from ..module_utils._core.setting import ACCEPTED, DRIFTED, IN_SYNC, PENDING
 from ..module_utils._node.table import is_ours
 from ..plugin_utils.answers import Look
 from ..plugin_utils.declarations import declaration_of
@@ -78,7 +78,7 @@ def held_for_boot(hosts: Sequence[str], hostvars: Any, register: str, drained: S
 def _where_arguments_are(look: Look) -> str:
     """The status of the arguments alone: that a file of ours is missing or damaged takes no boot to mend."""
     rows = look["concerns"][CONCERN].get("settings", ())
-    differing = {row["status"] for row in rows if row["status"] != IN_SYNC and not is_ours(row)}
+    differing = {row["status"] for row in rows if row["status"] not in (IN_SYNC, ACCEPTED) and not is_ours(row)}
     return IN_SYNC if not differing else PENDING if differing == {PENDING} else DRIFTED
 
 

@@ -197,8 +197,9 @@ def _skew(concerns: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 def _conflicts(owners: Sequence[Mapping[str, Any]], concerns: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for name, result in concerns.items():
         for entry in result.get("conflicts", ()):
-            if entry["wins"] == "them":
-                yield f"{name}: {entry['owner']} sets {entry['setting']} to {entry['value']} in {entry['path']}"
+            if entry["wins"] == "them" and not entry["accepted"]:
+                what = f"{entry['object']} {entry['setting']}"
+                yield f"{name}: {entry['owner']} sets {what} to {entry['value']} in {entry['path']}"
     for owner in owners:
         both = [name for name in MANAGED.get(owner["setting"], ()) if name in concerns]
         if both:

@@ -211,6 +211,9 @@ conflicts:
     line:
       description: Always V(null).
       type: int
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: The slice with C(AllowedCPUs).
       type: str
@@ -219,6 +222,9 @@ conflicts:
       type: str
     wins:
       description: Always C(us).
+      type: str
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
       type: str
 reboot_required:
   description: Always false.

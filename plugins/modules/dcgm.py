@@ -227,6 +227,9 @@ conflicts:
     line:
       description: Always V(null).
       type: int
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: Always C(ExecStart).
       type: str
@@ -235,6 +238,9 @@ conflicts:
       type: str
     wins:
       description: Always C(us). One that is read after ours is refused.
+      type: str
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
       type: str
 reboot_required:
   description: Always false.

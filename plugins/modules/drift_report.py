@@ -137,8 +137,9 @@ devices:
       type: dict
       sample: {"the kernel places the interrupts of NVMe queues itself": 16}
 counts:
-  description: The number of settings of each status; V(unknown) and V(invalid) count concerns, since the settings
-    could not be seen, and V(unmanaged) what cannot be set, such as the GPUs of a host without any.
+  description: The number of settings of each status. V(unknown) and V(invalid) also count concerns whose settings could
+    not be seen, V(accepted) is what another owner may set and C(gpufleet_accepted) accepts, and V(unmanaged) what
+    cannot be set, such as the GPUs of a host without any.
   returned: always
   type: dict
 nodes:

@@ -209,6 +209,9 @@ conflicts:
     line:
       description: Always null.
       type: int
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: The unit.
       type: str
@@ -221,6 +224,9 @@ conflicts:
       description: Always C(them).
       type: str
       sample: them
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
+      type: str
 reboot_required:
   description: Whether RV(needs) has a reboot.
   returned: always, unless the declaration was refused

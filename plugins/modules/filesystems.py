@@ -426,6 +426,9 @@ conflicts:
     line:
       description: The line in it, where there is one.
       type: int
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: The mount point.
       type: str
@@ -436,6 +439,9 @@ conflicts:
       sample: nfs nfs1:/export/old
     wins:
       description: Always C(us).
+      type: str
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
       type: str
 reboot_required:
   description: Whether RV(needs) has a reboot.

@@ -146,7 +146,7 @@ summary:
         invalid: []
         unreachable: [n3]
     settings:
-      description: The number of settings of each status; V(unknown) and V(invalid) count concerns.
+      description: The number of settings of each status; V(unknown) and V(invalid) also count concerns.
       type: dict
       sample: {"in_sync": 193, "not_installed": 0, "drifted": 3, "pending": 0, "unknown": 0, "invalid": 0}
     needs_reboot:

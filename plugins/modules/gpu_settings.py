@@ -226,28 +226,45 @@ unmanaged:
       type: str
       sample: not supported by this GPU
 conflicts:
-  description: Always empty, for the driver does not say who set a value.
+  description:
+    - The services, timers and scripts that set another value at boot with C(nvidia-smi). The driver does
+      not say who set a value, so what else sets one is not known.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
   contains:
     owner:
-      description: Who it is, such as C(sysctl.d), C(tuned) or C(kernel command line).
+      description: The unit, or C(rc.local).
       type: str
+      sample: gpu-tuning.service
     path:
-      description: The file.
+      description: The unit file or the script.
       type: str
+      sample: /usr/local/sbin/gpu-tuning
     line:
-      description: The line in it, where there is one.
+      description: The line in it.
       type: int
+      sample: 4
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: What it sets.
       type: str
+      sample: power_limit_watts
     value:
-      description: The value it sets.
+      description: The value it sets, empty where only the running script knows it.
       type: str
+      sample: '300'
     wins:
-      description: Whose value stays in the end. One of C(us), C(them) and C(unknown).
+      description:
+        - C(us) if it runs before C(gpufleet-boot.service), and C(them) if it runs after it or a timer
+          repeats it, which is an error unless O(permanent=false).
+        - C(unknown) if systemd starts both at once, or the line depends on a condition.
+      type: str
+      sample: unknown
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
       type: str
   sample: []
 reboot_required:

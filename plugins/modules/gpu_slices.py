@@ -323,6 +323,9 @@ conflicts:
     line:
       description: No line.
       type: int
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: No setting.
       type: str
@@ -331,6 +334,9 @@ conflicts:
       type: str
     wins:
       description: Nobody.
+      type: str
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
       type: str
 reboot_required:
   description: Always false.

@@ -234,6 +234,9 @@ conflicts:
     line:
       description: The line in the file, else null.
       type: int
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: What it has a say in.
       type: str
@@ -246,6 +249,9 @@ conflicts:
       description: Always C(them). With driverctl, modprobe.d and the command line it is an error too.
       type: str
       sample: them
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
+      type: str
 reboot_required:
   description: Whether the IOMMU comes with the next boot.
   returned: always, unless the declaration was refused

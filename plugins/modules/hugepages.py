@@ -278,6 +278,9 @@ conflicts:
       description: The line in it, where there is one.
       type: int
       sample: 3
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: What it sets.
       type: str
@@ -290,6 +293,9 @@ conflicts:
       description: Whose value stays in the end. One of C(us), C(them) and C(unknown).
       type: str
       sample: us
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
+      type: str
 reboot_required:
   description: Whether RV(needs) has a reboot.
   returned: always, unless the declaration was refused

@@ -220,6 +220,9 @@ conflicts:
       description: The line in it, C(null) for systemd.
       type: int
       sample: 1
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: Whose variable, and which.
       type: str
@@ -232,6 +235,9 @@ conflicts:
       description: C(them) for what is stronger or comes later, C(us) otherwise.
       type: str
       sample: them
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
+      type: str
 reboot_required:
   description: Always false.
   returned: always, unless the declaration was refused

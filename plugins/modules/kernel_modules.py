@@ -222,6 +222,9 @@ conflicts:
       description: The line in it, where it is known.
       type: int
       sample: 3
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: The module and what of it.
       type: str
@@ -234,6 +237,9 @@ conflicts:
       description: Who has it in the end, C(us) or C(them).
       type: str
       sample: us
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
+      type: str
 reboot_required:
   description: Whether RV(needs) has a reboot.
   returned: always, unless the declaration was refused

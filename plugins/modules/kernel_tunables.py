@@ -158,6 +158,9 @@ conflicts:
     line:
       description: The line in it, where there is one.
       type: int
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: What it sets.
       type: str
@@ -166,6 +169,9 @@ conflicts:
       type: str
     wins:
       description: C(them) for C(/etc/sysctl.conf), which C(sysctl --system) reads last, C(us) otherwise.
+      type: str
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
       type: str
 reboot_required:
   description: Always false.

@@ -281,33 +281,44 @@ unmanaged:
 conflicts:
   description:
     - C(nvidia-mig-manager.service) where it is enabled, for it applies its own layout at every boot.
+    - The services, timers and scripts that set another mode, or create or destroy instances, at boot
+      with C(nvidia-smi).
   returned: always, unless the declaration was refused
   type: list
   elements: dict
   contains:
     owner:
-      description: The unit.
+      description: The unit, or C(rc.local).
       type: str
       sample: nvidia-mig-manager.service
     path:
-      description: Its file.
+      description: Its file, or the script.
       type: str
       sample: /usr/lib/systemd/system/nvidia-mig-manager.service
     line:
-      description: Always null.
+      description: The line in it, null for C(nvidia-mig-manager.service).
       type: int
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: What it sets as well.
       type: str
       sample: instances
     value:
-      description: What it sets it to.
+      description: What it sets it to, empty where that is not known.
       type: str
       sample: the layout of its own configuration
     wins:
-      description: Whose value wins at boot.
+      description:
+        - Whose value wins at boot. C(them) of what runs C(nvidia-smi) is an error unless O(permanent=false).
+        - C(unknown) if systemd starts it at the same time as C(gpufleet-boot.service), or the line depends
+          on a condition.
       type: str
       sample: them
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
+      type: str
 reboot_required:
   description: Whether a new mode waits for a reboot.
   returned: always, unless the declaration was refused

@@ -227,6 +227,9 @@ conflicts:
     line:
       description: The line in the file, else null.
       type: int
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: What it sets too.
       type: str
@@ -239,6 +242,9 @@ conflicts:
       description: C(them) if it serves a GPU that is declared here, which is an error, else C(us).
       type: str
       sample: us
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
+      type: str
 reboot_required:
   description: Always V(false).
   returned: always, unless the declaration was refused

@@ -104,7 +104,8 @@ concerns:
     status:
       description:
         - V(in_sync), V(drifted), V(pending) (written, and waits for what RV(concerns.needs) names), V(unknown) (could
-          not be read) or V(invalid) (the declaration is wrong, or impossible on this node).
+          not be read, or another owner may set it at boot) or V(invalid) (the declaration is wrong, or impossible on
+          this node).
       type: str
     settings:
       description: One entry per setting, with what is wanted, what is in effect and what the next boot will bring.
@@ -220,6 +221,14 @@ drifted:
   elements: str
 pending:
   description: The concerns that wait for what their RV(concerns.needs) name.
+  returned: always
+  type: list
+  elements: str
+unknown_at_boot:
+  description:
+    - The concerns where all is as declared now, and it is not known what the next boot brings, because another owner
+      may set it. Their status is V(unknown), and they are not in RV(unknown), since no run can change that. Remove it
+      there, or accept it with C(gpufleet_accepted).
   returned: always
   type: list
   elements: str

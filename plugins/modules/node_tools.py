@@ -193,6 +193,9 @@ conflicts:
     line:
       description: Always null.
       type: int
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: Section and key.
       type: str
@@ -205,6 +208,9 @@ conflicts:
       description: Always C(them).
       type: str
       sample: them
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
+      type: str
 reboot_required:
   description: Whether RV(needs) has a reboot; always false.
   returned: always, unless the declaration was refused

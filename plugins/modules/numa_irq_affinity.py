@@ -27,6 +27,10 @@ description:
     listed in RV(unmanaged) with the reason. If only the refused write shows this, the interrupt is noted in
     C(/run/gpufleet/numa_irq_affinity.json) and not tried again during this boot.
   - irqbalance would move the interrupts again. O(irqbalance) says how the two coexist.
+  - Services, timers and scripts that write C(smp_affinity), C(rps_cpus) or C(xps_cpus) at boot are read. One that is
+    ordered behind the boot service and sets other CPUs for certain is an error that names the file and the line, unless
+    O(permanent=false). Others are listed in RV(conflicts), C(set_irq_affinity.sh) and C(mlnx_affinity) of C(mlnx-tools)
+    among them, and what the next boot brings is then not known.
   - The numbers of interrupts change with every boot, every load of a driver and every change of the queues of a network
     card, so they are in no file. The boot service of the role P(gpufleet.node.node_tools#role) applies the declaration
     at boot, and udev starts the same code when a network interface, an InfiniBand device, an NVMe drive, or the driver
@@ -266,29 +270,35 @@ conflicts:
   elements: dict
   contains:
     owner:
-      description: C(irqbalance).
+      description: C(irqbalance), or the name of a service.
       type: str
       sample: irqbalance
     path:
-      description: The process.
+      description: The process, or the file.
       type: str
       sample: /proc/812
     line:
-      description: Always null.
+      description: The line in it, where there is one.
       type: int
       sample: null
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: What it sets.
       type: str
       sample: smp_affinity
     value:
-      description: Its command line.
+      description: The command line of the process, or the CPUs.
       type: str
       sample: /usr/sbin/irqbalance --foreground
     wins:
-      description: Whose value stays in the end, C(them).
+      description: Whose value stays in the end. One of C(us), C(them) and C(unknown).
       type: str
       sample: them
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
+      type: str
 reboot_required:
   description: Whether RV(needs) has a reboot; always false.
   returned: always, unless the declaration was refused

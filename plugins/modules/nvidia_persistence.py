@@ -190,13 +190,15 @@ unmanaged:
       type: str
       sample: not supported by this GPU
 conflicts:
-  description: The drop-ins of someone else that set the command line of the daemon.
+  description:
+    - The drop-ins of someone else that set the command line of the daemon.
+    - The services, timers and scripts that switch the mode at boot with C(nvidia-smi).
   returned: always, unless the declaration was refused
   type: list
   elements: dict
   contains:
     owner:
-      description: Always C(systemd drop-in).
+      description: C(systemd drop-in), or the unit that runs C(nvidia-smi), or C(rc.local).
       type: str
       sample: systemd drop-in
     path:
@@ -204,22 +206,30 @@ conflicts:
       type: str
       sample: /etc/systemd/system/nvidia-persistenced.service.d/override.conf
     line:
-      description: Always null.
+      description: The line in it, null for a drop-in.
       type: int
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
-      description: Always C(ExecStart).
+      description: C(ExecStart) or C(persistence_mode).
       type: str
       sample: ExecStart
     value:
-      description: The command line it sets.
+      description: The command line that a drop-in sets, or the mode.
       type: str
       sample: /usr/bin/nvidia-persistenced --no-persistence-mode
     wins:
       description:
         - C(us) if the declaration takes effect at boot anyway, else C(them), which is an error unless
           O(permanent=false).
+        - C(unknown) if systemd starts it at the same time as what brings the declared mode, or the line
+          depends on a condition.
       type: str
       sample: us
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
+      type: str
 reboot_required:
   description: Whether RV(needs) has a reboot.
   returned: always, unless the declaration was refused

@@ -192,6 +192,9 @@ conflicts:
     line:
       description: The line in it, where there is one.
       type: int
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: What it sets.
       type: str
@@ -200,6 +203,9 @@ conflicts:
       type: str
     wins:
       description: Whose value stays in the end. One of C(us), C(them) and C(unknown).
+      type: str
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
       type: str
 reboot_required:
   description: Always false.

@@ -163,6 +163,9 @@ conflicts:
     line:
       description: Always V(null).
       type: int
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: The unit that it starts.
       type: str
@@ -171,6 +174,9 @@ conflicts:
       type: str
     wins:
       description: Always C(them).
+      type: str
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
       type: str
 reboot_required:
   description: Always false.

@@ -21,6 +21,10 @@ description:
   - PFC and the priorities of DSCPs are read and set by C(dcb) of iproute2, which must be installed where they are
     declared. Where the firmware of the card agrees on them with the switch (DCBX), to change them is an error, and
     C(lldpad), which does the same, is in RV(conflicts).
+  - Services, timers and scripts that run C(dcb), C(mlnx_qos), C(cma_roce_mode) or C(cma_roce_tos) at boot, or write to
+    the same files, are read. One that is ordered behind the boot service and sets another value is an error that names
+    the file and the line, unless O(permanent=false). Others are in RV(conflicts), and where it is not known who comes
+    last, neither is what the next boot brings.
   - Nothing of this survives a reboot by itself. The boot service (P(gpufleet.node.node_tools#role)) applies the
     declaration, and C(gpufleet-rdma.service) sets devices that come later, which the rule
     C(/etc/udev/rules.d/99-gpufleet-rdma.rules) starts. Both load C(nvidia_peermem) once there are an RDMA device and
@@ -254,7 +258,7 @@ conflicts:
   elements: dict
   contains:
     owner:
-      description: Who it is, such as C(sysctl.d), C(tuned) or C(kernel command line).
+      description: Who it is, such as C(lldpad) or the name of a service.
       type: str
     path:
       description: The file.
@@ -262,6 +266,9 @@ conflicts:
     line:
       description: The line in it, where there is one.
       type: int
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: What it sets.
       type: str
@@ -270,6 +277,9 @@ conflicts:
       type: str
     wins:
       description: Whose value stays in the end. One of C(us), C(them) and C(unknown).
+      type: str
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
       type: str
 reboot_required:
   description: Whether RV(needs) has a reboot.

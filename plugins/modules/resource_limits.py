@@ -231,6 +231,9 @@ conflicts:
       description: The line in it, C(null) for systemd.
       type: int
       sample: 57
+    object:
+      description: The object that it is about, as in RV(changes).
+      type: str
     setting:
       description: Whose limit, and which.
       type: str
@@ -243,6 +246,9 @@ conflicts:
       description: C(them) for a line about a user or a group, C(us) otherwise.
       type: str
       sample: them
+    accepted:
+      description: Why O(accepted) accepts it, empty where it does not.
+      type: str
 reboot_required:
   description: Always false.
   returned: always, unless the declaration was refused

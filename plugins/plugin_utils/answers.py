@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, Optional
 
-from ..module_utils._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
+from ..module_utils._core.setting import ACCEPTED, DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
 from ..module_utils._node.registry import REGISTRY
 from .shapes import (
     LONGEST,
@@ -50,8 +50,25 @@ _devices = rows(
     elsewhere=needed(whole),
     unmanaged=needed(by_name(needed(whole))),
 )
-_settings = rows(object=_text, setting=_text, wanted=scalar, effective=scalar, boot=scalar, status=_status)
-_conflicts = rows(owner=_text, path=_text, line=whole, setting=_text, value=needed(scalar), wins=_text)
+_settings = rows(
+    object=_text,
+    setting=_text,
+    wanted=scalar,
+    effective=scalar,
+    boot=scalar,
+    status=needed(one_of((*STATUSES, ACCEPTED))),
+    note=text,
+)
+_conflicts = rows(
+    owner=_text,
+    path=_text,
+    line=whole,
+    object=_text,
+    setting=_text,
+    value=needed(scalar),
+    wins=_text,
+    accepted=_text,
+)
 _result = mapping(
     status=_status,
     # What is empty is left out.
@@ -82,7 +99,7 @@ def concern_in(value: Any) -> Dict[str, Any]:
     return {name: entry for name, entry in found.items() if entry is not None}
 
 
-_lists = ("drifted", "pending", "unknown", "in_sync", "waiting", "invalid", "to_converge", "managed")
+_lists = ("drifted", "pending", "unknown", "unknown_at_boot", "in_sync", "waiting", "invalid", "to_converge", "managed")
 _look = mapping(
     concerns=needed(by_name(needed(concern_in), names=NAMES)),
     orphaned=_texts,

@@ -13,8 +13,10 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any, Callable, Dict, Mapping
 
+from ..module_utils._core import accepted
 from ..module_utils._node.registry import REGISTRY
 from ..module_utils.concerns.nvml.spec import CONTROLLER
+from . import acceptances
 from .archive import build
 from .binding import options_for
 from .profiles import VARIABLE, asked
@@ -51,6 +53,7 @@ def declaration_of(role: str, variables: Mapping[str, Any], template: Callable[[
 
     values = {name: value_of(name, default) for name, default in DEFAULTS[role].items()}
     declared = {name[len(role) + 1 :]: value for name, value in values.items()}
+    declared[accepted.OPTION] = acceptances.of_concern(role, value_of(acceptances.VARIABLE, []))
     if role == "node_tools":
         declared["archive_sha256"] = ARCHIVE_SHA256
     if role == "nvml" and declared["source"] == CONTROLLER:

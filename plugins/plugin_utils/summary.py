@@ -35,9 +35,9 @@ ANSWER = "answer"
 @dataclass(frozen=True)
 class Summary:
     """``looks`` are the answers as ``answers.py`` reads them; ``rows`` and ``devices`` those of ``_node/table.py``, by
-    node; ``counts`` the settings of each status, where ``unknown`` counts concerns and answers that could not be read,
-    ``invalid`` concerns, and ``unmanaged`` what cannot be set, which has no row; ``nodes`` the names by worst status;
-    ``reboot_reasons`` those that have any.
+    node; ``counts`` the settings of each status, where ``unknown`` also counts concerns and answers that could not be
+    read, ``invalid`` concerns, and ``unmanaged`` what cannot be set, which has no row; ``nodes`` the names by worst
+    status; ``reboot_reasons`` those that have any.
     """
 
     looks: Dict[str, Look] = field(default_factory=dict)

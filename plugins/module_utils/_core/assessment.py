@@ -10,7 +10,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any, Tuple
 
-from . import baseline, declared, targets
+from . import accepted, baseline, declared, targets
 from .arguments import refuse_booleans_as_numbers
 from .change import Plan, Step
 from .contract import AnyConcern, Params, Scope
@@ -52,10 +52,13 @@ def assess(concern: AnyConcern, params: Params, host: Host, declaration: Any = N
 
 
 def _assess_present(concern: AnyConcern, params: Params, declaration: Any, host: Host) -> Tuple[Any, Plan]:
+    acceptances = accepted.parse(params[accepted.OPTION])
     lying, step = declared.plan_present(host.files, concern, params, SHARED_OPTIONS)
     scope = Scope(params["immediate"], params["permanent"], declared=lying.boot)
     state = concern.observe(host, declaration, scope)
     plan = concern.plan(state, concern.resolve(declaration, state), scope)
+    if plan.conflicts:
+        plan = accepted.judge(plan, acceptances, permanent=scope.permanent)
     if params["strict"]:
         _refuse_unmanaged(plan)
     # What cannot even begin is not declared either.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Dict, Optional, Tuple, Union
 
 from .errors import GpuFleetError
-from .setting import BOOT, DRIFTED, EFFECTIVE, IN_SYNC, NOW, PENDING, REBOOT, Scalar, Setting
+from .setting import BOOT, DRIFTED, EFFECTIVE, IN_SYNC, NOW, PENDING, REBOOT, UNKNOWN, Scalar, Setting
 from .value import frozen, replace
 
 
@@ -117,18 +117,27 @@ class Unmanaged:
         return {"object": self.object, "setting": self.setting, "reason": self.reason}
 
 
+# Whose value stays, of the words of ``Conflict.wins``.
+THEM, US, WINNER_UNKNOWN = "them", "us", "unknown"
+
+
 @frozen
 class Conflict:
     """Another owner of a setting of ours. ``wins`` says whose value stays in the end: ``them``, ``us`` or
     ``unknown``.
+
+    ``object`` and ``setting`` are those of the ``Setting`` that it is about, as far as one is. ``accepted`` is why the
+    inventory accepts it, and empty where it does not.
     """
 
     owner: str
     path: str
     line: Optional[int]
+    object: str
     setting: str
     value: str
     wins: str
+    accepted: str = ""
 
     def as_dict(self) -> Dict[str, Union[str, int, None]]:
         return dict(vars(self))
@@ -173,7 +182,14 @@ class Plan:
     def status(self) -> str:
         if self.steps or any(s.status == DRIFTED for s in self.settings):
             return DRIFTED
+        if self.doubts:
+            return UNKNOWN
         return PENDING if self.pending else IN_SYNC
+
+    @property
+    def doubts(self) -> Tuple[str, ...]:
+        """The settings of which it is not known what the next boot brings, a sentence each."""
+        return tuple(f"{s.object} {s.setting}: {s.doubt}" for s in self.settings if s.doubt)
 
     @property
     def needs(self) -> Tuple[str, ...]:

@@ -24,6 +24,10 @@ DRIFTED = "drifted"
 PENDING = "pending"
 UNKNOWN = "unknown"
 INVALID = "invalid"
+# As declared, while another owner may set it too, which the inventory accepts. It is no status of a concern.
+ACCEPTED = "accepted"
+# In place of a value at boot.
+NOT_KNOWN = "not known"
 
 
 @frozen
@@ -33,6 +37,8 @@ class Setting:
     ``effective_matters`` and ``boot_matters`` follow ``immediate`` and ``permanent``. ``identity`` is what the object
     is known by across reboots (serial, PCI address, path); ``object`` is what a person calls it today.
     ``pending`` says why the effective value can only come right later, and is empty otherwise; ``needs`` what it takes.
+    ``doubt`` says who else may give it another value at boot, and ``accepted`` the same of those that the inventory
+    accepts (``accepted.py``).
     """
 
     object: str
@@ -45,22 +51,30 @@ class Setting:
     boot_matters: bool = True
     pending: str = ""
     needs: str = REBOOT
+    doubt: str = ""
+    accepted: str = ""
 
     @property
     def status(self) -> str:
         if self.boot_matters and self.boot != self.wanted:
             return DRIFTED
         if self.effective_matters and self.effective != self.wanted:
-            return PENDING if self.pending else DRIFTED
-        return IN_SYNC
+            if not self.pending:
+                return DRIFTED
+            return UNKNOWN if self.doubt else PENDING
+        if self.doubt:
+            return UNKNOWN
+        return ACCEPTED if self.accepted else IN_SYNC
 
     def row(self) -> Dict[str, Scalar]:
         """The setting as a row of the audit's table."""
-        return {
+        row = {
             "object": self.object,
             "setting": self.setting,
             "wanted": self.wanted,
             "effective": self.effective,
-            "boot": self.boot,
+            "boot": NOT_KNOWN if self.doubt else self.boot,
             "status": self.status,
         }
+        note = self.doubt or self.accepted
+        return {**row, "note": note} if note else row

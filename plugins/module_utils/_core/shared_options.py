@@ -14,4 +14,16 @@ SHARED_OPTIONS: Mapping[str, Any] = {
     "immediate": {"type": "bool", "default": True},
     "permanent": {"type": "bool", "default": True},
     "strict": {"type": "bool", "default": False},
+    "accepted": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "object": {"type": "str", "default": "*"},
+            "setting": {"type": "str", "default": "*"},
+            "owner": {"type": "str", "required": True},
+            "reason": {"type": "str", "required": True},
+            "until": {"type": "str"},
+        },
+    },
 }

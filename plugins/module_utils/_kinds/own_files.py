@@ -242,6 +242,6 @@ class OwnFilesConcern:
         others = [(line, "us") for line in lines if line.key in values and line.value != values[line.key]]
         others += [(line, "them") for line in self.exceptions(lines, values)]
         return tuple(
-            Conflict(self.owner, line.path, line.number, f"{line.object} {line.setting}", line.value, wins)
+            Conflict(self.owner, line.path, line.number, line.object, line.setting, line.value, wins)
             for line, wins in others
         )

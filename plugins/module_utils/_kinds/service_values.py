@@ -167,7 +167,7 @@ class ServiceValues:
             if key in wanted and others is not None and others != goal:
                 self._refuse_later(target, item, path, others, goal)
                 if others:
-                    conflicts.append(Conflict("systemd", path, None, f"{unit} {item}", others, "us"))
+                    conflicts.append(Conflict("systemd", path, None, unit, item, others, "us"))
             pending, needs = self._pending(target, state.blocker)
             matters = scope.immediate and key in wanted and target.seen
             boot = target.value(item)[0] or None

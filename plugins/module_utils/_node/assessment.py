@@ -15,6 +15,7 @@ from .._core.change import Change, Plan
 from .._core.contract import AnyConcern, Params, diff, status_of
 from .._core.errors import CannotLook, GpuFleetError
 from .._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
+from .._core.wording import counted
 from .._linux import os_release
 from .deadline import DeadlineExceeded, deadline
 from .footprint import managed, reboot_noted
@@ -38,6 +39,7 @@ ISOLATING = ("isolcpus", "nohz_full")
 # The concerns that say how many files may be open (``_kinds.open_files``).
 LIMITING_FILES = frozenset(("kernel_tunables", "resource_limits"))
 
+READ_IT = "Read what it does, then remove it there, or add an entry to gpufleet_accepted in the inventory"
 DEFECT = "this is a defect of the collection, report it with the exception in the result"
 
 Validate = Callable[[AnyConcern, Mapping[str, Any]], Params]
@@ -96,7 +98,7 @@ def assess_node(
             )
         results[entry.name] = result
         told = any(need in entry.registration.tells for need in result["needs"])
-        if told or result["status"] in (DRIFTED, UNKNOWN, INVALID):
+        if told or (result["status"] in (DRIFTED, UNKNOWN, INVALID) and not _is_doubted(result)):
             wants_work.append(entry.name)
     waits = waiting(results, registry)
     for name in waits:
@@ -104,11 +106,13 @@ def assess_node(
             # Whether it is wrong is known when the other concern is in place.
             results[name]["status"] = UNKNOWN
     statuses = {name: result["status"] for name, result in results.items()}
+    doubted = [name for name, result in results.items() if _is_doubted(result)]
     return {
         "concerns": results,
         "drifted": [name for name, status in statuses.items() if status == DRIFTED],
         "pending": [name for name, status in statuses.items() if status == PENDING],
-        "unknown": [name for name, status in statuses.items() if status == UNKNOWN],
+        "unknown": [name for name, status in statuses.items() if status == UNKNOWN and name not in doubted],
+        "unknown_at_boot": doubted,
         "in_sync": [name for name, status in statuses.items() if status == IN_SYNC],
         "waiting": waits,
         "invalid": [name for name, status in statuses.items() if status == INVALID],
@@ -123,6 +127,11 @@ def assess_node(
         "reboot_noted": reboot_noted(host.files),
         "facts": node_facts(host),
     }
+
+
+def _is_doubted(result: Mapping[str, Any]) -> bool:
+    """Whether another owner may set something at boot, and all else is right. No run can change that."""
+    return result["status"] == UNKNOWN and "failure" not in result
 
 
 def waiting(results: Mapping[str, Mapping[str, Any]], registry: Sequence[RegisteredConcern] = REGISTRY) -> List[str]:
@@ -262,7 +271,13 @@ def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
         "conflicts": [entry.as_dict() for entry in plan.conflicts],
         "reboot_required": bool(plan.reboot_reasons),
         "reboot_reasons": list(plan.reboot_reasons),
+        **({"msg": _doubted(plan.doubts)} if plan.status == UNKNOWN else {}),
     }
+
+
+def _doubted(doubts: Sequence[str]) -> str:
+    more = f", and {counted(len(doubts) - 1, 'more setting')}" if len(doubts) > 1 else ""
+    return f"It is not known what the next boot brings to {doubts[0]}{more}. {READ_IT}."
 
 
 def failed(error: GpuFleetError) -> Dict[str, Any]:

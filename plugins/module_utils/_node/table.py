@@ -13,15 +13,16 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
-from .._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
+from .._core.setting import ACCEPTED, DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
 from .._core.wording import counted
 from .._linux import cpulist
 
 CONFLICT = "conflict"
 # What matched a declaration, and what nobody can set. It makes no node differ.
 UNMANAGED = "unmanaged"
-# What is counted of settings, in this order; of ``unknown`` and ``invalid`` it is concerns.
-COUNTED = (IN_SYNC, DRIFTED, PENDING, UNKNOWN, INVALID, UNMANAGED)
+# What is counted of settings, in this order; ``invalid`` is counted by concern, and so is ``unknown`` where a concern
+# could not be looked at.
+COUNTED = (IN_SYNC, DRIFTED, PENDING, UNKNOWN, INVALID, ACCEPTED, UNMANAGED)
 HEADER = ("NODE", "OBJECT", "SETTING", "WANTED", "IN EFFECT", "AT BOOT", "STATUS")
 DEVICE_HEADER = ("NODE", "DEVICE", "NUMA", "INTERRUPTS", "WANTED", "IN EFFECT", "ELSEWHERE", "UNMANAGED")
 VALUES = ("wanted", "effective", "boot")
@@ -40,7 +41,7 @@ KINDS = (("gpu", "GPU"), ("nvme", "drive"), ("sd", "drive"), ("md", "drive"), ("
 AS_DECLARED = "as declared"
 DEVICE, FILE, OBJECT = "device", "gpufleet file", "object"
 # From what must be seen first.
-ORDER = (INVALID, UNKNOWN, DRIFTED, CONFLICT, PENDING, IN_SYNC, UNMANAGED)
+ORDER = (INVALID, UNKNOWN, DRIFTED, CONFLICT, PENDING, IN_SYNC, ACCEPTED, UNMANAGED)
 
 Row = Mapping[str, Any]
 Where = Callable[[Sequence[str]], str]
@@ -67,9 +68,12 @@ def rows_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
             rows.append(note_row(node, concern, status=result["status"], note=str(result["msg"])))
         rows.extend({"node": node, "concern": concern, **row} for row in result["settings"] if row["status"] != IN_SYNC)
         rows.extend(
-            note_row(node, concern, entry["setting"], status=CONFLICT, note=_conflict(entry))
+            {
+                **note_row(node, concern, entry["setting"], status=CONFLICT, note=_conflict(entry)),
+                "object": entry["object"],
+            }
             for entry in result["conflicts"]
-            if entry["wins"] == "them"
+            if entry["wins"] == "them" and not entry["accepted"]
         )
     rows.extend(
         note_row(node, concern, "declaration", status=DRIFTED, note="on the node, but not in the inventory")
@@ -93,7 +97,8 @@ def losers_of(look: Mapping[str, Any]) -> List[str]:
         # What is at work below a control group is in its way too, and sets nothing.
         f"{entry['owner']} {entry['value']}, and is confined by {entry['setting']}"
         if str(entry["path"]).startswith("/sys/fs/cgroup")
-        else f"{entry['owner']} sets {entry['setting']} to {_value(entry)} in {_place(entry)}, and is overridden"
+        else f"{entry['owner']} sets {entry['object']} {entry['setting']} to {_value(entry)} in {_place(entry)}, "
+        "and is overridden"
         for result in look["concerns"].values()
         for entry in result["conflicts"]
         if entry["wins"] == "us"

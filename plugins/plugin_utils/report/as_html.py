@@ -21,7 +21,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
 
-from ...module_utils._core.setting import IN_SYNC
+from ...module_utils._core.setting import ACCEPTED, IN_SYNC
 from ...module_utils._core.version import VERSION
 from ...module_utils._node.table import is_ours
 from .as_json import compact
@@ -139,7 +139,7 @@ def _line(node: ReportNode, concerns: Sequence[str]) -> Dict[str, Any]:
         "gpus": facts.models if facts else "",
         "versions": {name: facts.version(name) for name in ("driver", "CUDA", "kernel")} if facts else {},
         "first": _first(node),
-        "wrong": sum(row["status"] != IN_SYNC for concern in node.concerns for row in concern.settings),
+        "wrong": sum(row["status"] not in (IN_SYNC, ACCEPTED) for concern in node.concerns for row in concern.settings),
     }
 
 

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Iterator, List, Optional, Tuple
 from xml.sax.saxutils import escape, quoteattr
 
-from ...module_utils._core.setting import DRIFTED, INVALID, PENDING, UNKNOWN
+from ...module_utils._core.setting import ACCEPTED, DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
 from ...module_utils._core.wording import counted
 from ...module_utils._node.table import UNMANAGED, table
 from .installed import NOT_INSTALLED
@@ -74,7 +74,7 @@ def _concern(node: ReportNode, concern: Concern) -> Case:
         # That it was never converged is said for all of them.
         {"node": node.name, **row, "status": DRIFTED if row["status"] == NOT_INSTALLED else row["status"]}
         for row in concern.settings
-        if row["status"] != "in_sync"
+        if row["status"] not in (IN_SYNC, ACCEPTED)
     ]
     waits = f"waits for {', '.join(concern.needs)}" if concern.status == PENDING and concern.needs else ""
     settings = counted(len(rows), "setting")

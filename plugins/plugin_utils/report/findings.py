@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from ...module_utils._core.setting import Scalar
+from ...module_utils._core.setting import ACCEPTED, Scalar
 from ...module_utils._node.table import CONFLICT, MANY, is_ours
 from ...module_utils._text.host_ranges import fold, natural
 from ..summary import Row
 from .installed import NOT_INSTALLED, STATUSES
 
 # From what must be seen first.
-ORDER = (*reversed(STATUSES), CONFLICT)
+ORDER = (*reversed(STATUSES), CONFLICT, ACCEPTED)
 
 # The kinds of findings, those that endanger jobs first.
 DRIFT, BOOKKEEPING = "drift", "bookkeeping"

@@ -172,7 +172,7 @@ def test_every_concern_has_a_role_whose_variables_declare_all_that_can_be() -> N
         assert all(name.startswith(f"{entry.name}_") for name in options_of(entry.name))
         declared = declaration_of(entry.name, {}, lambda value: value)
         shared = [name for name in SHARED_OPTIONS if f"{entry.name}_{name}" in options_of(entry.name)]
-        assert set(declared) == {*shared, *entry.concern.options}
+        assert set(declared) == {*shared, "accepted", *entry.concern.options}
 
 
 def test_what_serves_others_is_declared_where_one_of_them_is() -> None:
@@ -367,9 +367,11 @@ def test_the_table_shows_what_is_not_right_and_why_something_is_unknown() -> Non
         "owner": "tuned",
         "path": "/etc/tuned/x",
         "line": 3,
+        "object": "nvme1n1",
         "setting": "enabled",
         "value": "never",
         "wins": "them",
+        "accepted": "",
     }
     look = {
         "concerns": {
@@ -382,7 +384,7 @@ def test_the_table_shows_what_is_not_right_and_why_something_is_unknown() -> Non
     assert [(row["object"], row["status"]) for row in rows] == [
         ("hugepages", "unknown"),
         ("nvme0n1", "drifted"),
-        ("nvme_scheduler", "conflict"),
+        ("nvme1n1", "conflict"),
         ("mig_layout", "drifted"),
     ]
     lines = table(rows)

@@ -68,8 +68,8 @@ def looked(to_converge: Sequence[str] = (), **concerns: Dict[str, Any]) -> Dict[
 def test_an_owner_that_loses_is_told_of_one_node_and_where_everything_is_asked_for(
     nodes: int, detail: str, told: bool
 ) -> None:
-    where = {"path": "/etc/sysctl.d/10-vendor.conf", "line": 3, "setting": "sysctl vm.swappiness"}
-    conflicts = [{"owner": "sysctl.d", **where, "value": "30", "wins": "us"}]
+    where = {"path": "/etc/sysctl.d/10-vendor.conf", "line": 3, "object": "sysctl", "setting": "vm.swappiness"}
+    conflicts = [{"owner": "sysctl.d", **where, "value": "30", "wins": "us", "accepted": ""}]
     looks = dict.fromkeys(hosts(nodes), looked(kernel_tunables=concern("in_sync", conflicts=conflicts)))
     text = " sysctl.d sets sysctl vm.swappiness to 30 in /etc/sysctl.d/10-vendor.conf:3, and is overridden"
     found = [line for line in lines_of(looks, detail) if line.endswith(text)]

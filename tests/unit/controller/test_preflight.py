@@ -26,7 +26,16 @@ from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs impor
 from ansible_collections.gpufleet.node.tests.unit.node.facts_machine import EXPECTED
 
 Facts = Dict[str, Any]
-CONFLICT = {"owner": "tuned", "path": "/etc/tuned/x", "line": 3, "setting": "enabled", "value": "never", "wins": "them"}
+CONFLICT = {
+    "owner": "tuned",
+    "path": "/etc/tuned/x",
+    "line": 3,
+    "object": "transparent_hugepages",
+    "setting": "enabled",
+    "value": "never",
+    "wins": "them",
+    "accepted": "",
+}
 OPERATOR = {"owner": "gpu-operator", "setting": "driver and its settings", "path": "/run/nvidia/driver", "line": None}
 
 
@@ -154,11 +163,12 @@ def test_all_reasons_come_at_once(node: Facts) -> None:
 @pytest.mark.parametrize(("conflicts", "kind"), [("refuse", "refused"), ("warn", "warned"), ("ignore", None)], ids=str)
 def test_another_owner_who_wins_is_what_the_fleet_says_he_is(node: Facts, conflicts: str, kind: Any) -> None:
     ours = {**CONFLICT, "owner": "sysctl.d", "wins": "us"}
-    look = {"concerns": {"hugepages": {"conflicts": [CONFLICT, ours]}, "gpu_settings": {"conflicts": []}}}
+    known = {**CONFLICT, "accepted": "SRE-12"}
+    look = {"concerns": {"hugepages": {"conflicts": [CONFLICT, ours, known]}, "gpu_settings": {"conflicts": []}}}
     node["owners"] = [OPERATOR, {**OPERATOR, "setting": "container runtime"}]
     found = preflight(node, look, conflicts=conflicts)
     texts = [
-        "hugepages: tuned sets enabled to never in /etc/tuned/x",
+        "hugepages: tuned sets transparent_hugepages enabled to never in /etc/tuned/x",
         "gpu_settings: gpu-operator manages the driver and its settings (/run/nvidia/driver)",
     ]
     assert found == {"refused": [], "warned": [], **({kind: texts} if kind else {})}

@@ -44,7 +44,8 @@ def drifted() -> Dict[str, Any]:
     """A recorded answer with something of every kind in it."""
     look = recorded(LOOKS, "hgx-2socket")
     row = {"object": "nvme0n1", "setting": "scheduler", "wanted": "none", "effective": "bfq", "boot": None}
-    conflict = {"owner": "tuned", "path": "/etc/tuned", "line": 3, "setting": "x", "value": "1", "wins": "them"}
+    conflict = {"owner": "tuned", "path": "/etc/tuned", "line": 3, "object": "nvme0n1", "setting": "x", "value": "1"}
+    conflict |= {"wins": "them", "accepted": ""}
     device = {"device": "ens1", "pci_address": "0000:17:00.0", "numa_node": 0, "interrupts": 17}
     device |= {"wanted": "0-15", "effective": "0-15,32", "elsewhere": 1, "unmanaged": {"the kernel places it": 16}}
     first, second = list(look["concerns"].values())[:2]

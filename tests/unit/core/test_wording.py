@@ -35,7 +35,7 @@ def test_a_name_that_a_terminal_would_obey_is_shown_in_an_error() -> None:
 def test_the_status_of_a_node_shows_such_a_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = dict.fromkeys(("invalid", "unknown", "drifted", "pending"), 0)
+    answer = dict.fromkeys(("invalid", "unknown", "unknown_at_boot", "drifted", "pending"), 0)
     monkeypatch.setattr(status, "assess", lambda *_arguments, **_options: answer)
     monkeypatch.setattr(status, "describe", lambda _answer: ["NODE", HOSTILE])
     status.status(None)  # type: ignore[arg-type]

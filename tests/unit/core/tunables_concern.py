@@ -113,7 +113,8 @@ class Tunables:
         return {"tunables": list(state.tunables)}, {"conf": state.conf}
 
 
-PRESENT: Dict[str, Any] = {"state": "present", "immediate": True, "permanent": True, "strict": False, "value": "7"}
+SHARED: Dict[str, Any] = {"immediate": True, "permanent": True, "strict": False, "accepted": []}
+PRESENT: Dict[str, Any] = {"state": "present", **SHARED, "value": "7"}
 ABSENT: Dict[str, Any] = {**PRESENT, "state": "absent", "value": None}
 
 

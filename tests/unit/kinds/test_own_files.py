@@ -63,7 +63,14 @@ def machine(root: Path, **files: str) -> FakeHost:
 
 
 def run(host: FakeHost, values: Optional[Dict[str, str]] = None, *, check: bool = False, **more: Any) -> Outcome:
-    params = {"state": "present", "immediate": True, "permanent": True, "strict": False, "values": values or {}}
+    params = {
+        "state": "present",
+        "immediate": True,
+        "permanent": True,
+        "strict": False,
+        "accepted": [],
+        "values": values or {},
+    }
     return converge(MadeUp(), {**params, **more}, host, check_mode=check)
 
 
@@ -96,9 +103,9 @@ def test_what_is_no_longer_declared_is_as_the_others_have_it(tmp_path: Path) -> 
 def test_an_earlier_file_loses_a_later_one_is_refused_and_an_exception_wins(tmp_path: Path) -> None:
     host = machine(tmp_path, **{"10": "all size=4\nsome size=2\n"})
     conflicts = run(host, {"size": "8"}).as_dict()["conflicts"]
-    assert [(entry["setting"], entry["path"], entry["line"], entry["wins"]) for entry in conflicts] == [
-        ("all size", "/etc/made.d/10.conf", 1, "us"),
-        ("some size", "/etc/made.d/10.conf", 2, "them"),
+    assert [(entry["object"], entry["path"], entry["line"], entry["wins"]) for entry in conflicts] == [
+        ("all", "/etc/made.d/10.conf", 1, "us"),
+        ("some", "/etc/made.d/10.conf", 2, "them"),
     ]
     Path(host.files.locate("/etc/made.d/60.conf")).write_text("\nall size=16\n")
     with pytest.raises(OwnedByAnother, match=r"/etc/made\.d/60\.conf line 2 overrules"):

@@ -80,7 +80,7 @@ class Tunable:
 
 
 def validate(concern: AnyConcern, declaration: Mapping[str, Any]) -> Params:
-    return {"state": "present", "immediate": True, "permanent": False, "strict": False, **declaration}
+    return {"state": "present", "immediate": True, "permanent": False, "strict": False, "accepted": [], **declaration}
 
 
 def look(

@@ -68,7 +68,7 @@ def find(host: Host, kind: Kind, installation: Installation, wanted: Settings, e
     after = kind.read(CandidateFiles(host.files, edits), installation)
     left = {name: after.settings.get(name) for name, value in wanted.items() if after.settings.get(name) != value}
     conflicts = tuple(
-        Conflict(owner, path, line, str(name), str(shown(value)), THEM)
+        Conflict(owner, path, line, kind.engine, str(name), str(shown(value)), THEM)
         for name, value in left.items()
         for owner, path, line in _places(kind, after, name, str(value))
     )

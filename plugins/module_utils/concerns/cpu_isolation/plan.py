@@ -174,10 +174,10 @@ def _conflicts(state: CpuIsolationState, desired: CpuIsolationDesired) -> Tuple[
         if state.slices[name].effective == cpus:
             folder = cpusets.folder_of(name)
             busy = state.busy.get(name, ())
-            found += [Conflict(who, folder, None, f"{name} AllowedCPUs", what, "us") for who, what in busy]
+            found += [Conflict(who, folder, None, name, "AllowedCPUs", what, "us") for who, what in busy]
         for path, value in state.slices[name].theirs:
             if value and cpusets.parse_allowed(value) != cpus:
-                found.append(Conflict("systemd", path, None, f"{name} AllowedCPUs", value, "us"))
+                found.append(Conflict("systemd", path, None, name, "AllowedCPUs", value, "us"))
     return tuple(found)
 
 

@@ -40,7 +40,10 @@ def plan(state: DcgmState, desired: DcgmDesired, scope: Scope) -> Plan:
     if desired.drop_in is not None and not scope.restoring:
         # Ours keeps what they say of other options.
         overruled = state.exporter.overruled
-        conflicts = tuple(Conflict("systemd drop-in", path, None, "ExecStart", line, "us") for path, line in overruled)
+        conflicts = tuple(
+            Conflict("systemd drop-in", path, None, state.exporter.service.name, "ExecStart", line, "us")
+            for path, line in overruled
+        )
     return Plan(settings, steps, desired.unmanaged, conflicts)
 
 

@@ -49,7 +49,7 @@ def _refuse_owners(state: FabricState, wanted: WantedDaemon) -> None:
             cause=f"a driver container ({state.operator}) runs {daemon.program.name} itself",
             hint="leave fabric_manager out of the declaration of nodes of the GPU Operator",
         )
-        error.conflicts = (Conflict("GPU Operator", state.operator, None, unit, RUNNING, "them"),)
+        error.conflicts = (Conflict("GPU Operator", state.operator, None, unit, SERVICE, RUNNING, "them"),)
         raise error
     if daemon.outside:
         raise OwnedByAnother(

@@ -25,7 +25,7 @@ from ..._machine.numbers import read_number
 from . import array_file, clients, tunables, unit_files
 from .sources import HIDDEN_SOURCES, fsname_of, is_source
 from .spec import JOURNAL, NAME, FilesystemsDeclaration
-from .state import NOTES, READ_AHEAD, FilesystemsState, Note, Place, title_of, was_empty
+from .state import MOUNT, NOTES, READ_AHEAD, FilesystemsState, Note, Place, title_of, was_empty
 from .values import BY_SERVICE, EFS, GPFS, LUSTRE, NFS, TMPFS, VAST, WEKA, kind_of
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
         notes=notes,
         devices=devices,
         conflicts=tuple(
-            Conflict("fstab", fstab.PATH, line.number, path, title_of(line.kind, line.spec), "us")
+            Conflict("fstab", fstab.PATH, line.number, path, MOUNT, title_of(line.kind, line.spec), "us")
             for path, line in of_fstab.items()
             if path in entries and scope.permanent
         ),

@@ -170,9 +170,9 @@ def _overruling(files: Files, declared: Mapping[str, Any]) -> Iterator[Conflict]
     for owner, path, at, name, value in found:
         about = VARIABLES.get(name)
         if about == "" and value != PATH:
-            yield Conflict(owner, path, at, f"{PATH} (all keys, by {name})", value, "them")
+            yield Conflict(owner, path, at, PATH, f"all keys, by {name}", value, "them")
         elif about and about in declared and not _says(value, declared[about]):
-            yield Conflict(owner, path, at, f"{about} (by {name})", value, "them")
+            yield Conflict(owner, path, at, PATH, about, value, "them")
 
 
 def _says(text: str, value: Any) -> bool:

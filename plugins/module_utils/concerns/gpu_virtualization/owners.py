@@ -51,10 +51,10 @@ def conflicts(files: Files, wanted: Mapping[str, str], claimed: Mapping[str, Cla
     """The settings of other software that bind a GPU to another driver than is declared."""
     for address, claim in claimed.items():
         if address in wanted and claim.driver != wanted[address]:
-            yield Conflict(claim.owner, claim.path, claim.line, f"{address} {DRIVER}", claim.value, THEM)
+            yield Conflict(claim.owner, claim.path, claim.line, address, DRIVER, claim.value, THEM)
     yield from _domains(files, wanted)
     if any(driver != VFIO for driver in wanted.values()) and files.exists(OPERATOR):
-        yield Conflict("GPU Operator", OPERATOR, None, DRIVER, VFIO, THEM)
+        yield Conflict("GPU Operator", OPERATOR, None, "GPUs", DRIVER, VFIO, THEM)
 
 
 def _ids(files: Files) -> Iterator[Claim]:
@@ -85,4 +85,4 @@ def _domains(files: Files, wanted: Mapping[str, str]) -> Iterator[Conflict]:
                 address = "{domain:04x}:{bus:02x}:{slot:02x}.{function:x}".format(**numbers)
                 if address in wanted:
                     line = text.count("\n", 0, device.start()) + 1
-                    yield Conflict("libvirt", path, line, f"{address} {DRIVER}", "managed='yes'", THEM)
+                    yield Conflict("libvirt", path, line, address, DRIVER, "managed='yes'", THEM)

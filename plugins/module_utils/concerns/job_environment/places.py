@@ -176,7 +176,7 @@ def _conflicts(
                 hint="remove that line, declare the same value, or leave the variable out of the declaration",
             )
     return [
-        Conflict("environment", line.path, line.number, f"{place.name} {line.setting}", line.value, "us")
+        Conflict("environment", line.path, line.number, place.name, line.setting, line.value, "us")
         for line in lines
         if line.setting in wanted and line.value != wanted[line.setting]
     ]

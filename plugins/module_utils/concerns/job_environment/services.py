@@ -110,7 +110,7 @@ class VariablesOfServices(ServiceValues):
             for name in differing:
                 if name in own:
                     path = own[name][1]
-                    conflicts.append(Conflict("systemd", path, None, f"{unit} {name}", own[name][0], "them"))
+                    conflicts.append(Conflict("systemd", path, None, unit, name, own[name][0], "them"))
                 else:
                     late[(unit, name)] = values.get(name, "")
         return late, tuple(conflicts)

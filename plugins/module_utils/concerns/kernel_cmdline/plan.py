@@ -192,7 +192,7 @@ def _conflicts(state: KernelCmdlineState, desired: KernelCmdlineDesired) -> Tupl
                 hint=f"remove {other or name} there, or {f'{name} ' if other else ''}from the declaration",
             )
         owner = "tuned" if path == TUNED else COMMAND_LINE
-        found.append(Conflict(owner, path, line, name, str(theirs), "us"))
+        found.append(Conflict(owner, path, line, COMMAND_LINE, name, str(theirs), "us"))
     return tuple(found)
 
 

@@ -176,9 +176,7 @@ def conflicts(state: KernelModulesState, desired: KernelModulesDesired) -> Tuple
         key = (state.name_of(line), line.parameter)
         wanted = desired.parameters.get(key)
         if wanted is not None and line.path != OPTIONS_FILE and not is_same(wanted, line.value):
-            found.append(
-                Conflict(line.owner, line.path, line.number, f"{key[0]} {setting_of(key[1])}", line.value, "us")
-            )
+            found.append(Conflict(line.owner, line.path, line.number, key[0], setting_of(key[1]), line.value, "us"))
     return tuple(found)
 
 

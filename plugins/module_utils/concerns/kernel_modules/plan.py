@@ -128,7 +128,8 @@ def conflicts_of(
             line.owner,
             line.path,
             line.number,
-            f"{name} {STATE}",
+            name,
+            STATE,
             line.text,
             "us" if state.boot(name, after) == wanted else "them",
         )

@@ -50,7 +50,7 @@ def _daemons(files: Files, ours: Iterable[str], devices: Sequence[str]) -> Itera
         theirs = served.get(folder, ())
         # Without a list it serves all. What is no UUID may mean any.
         both = not theirs or any(not one.startswith(("GPU-", "MIG-")) or one in devices for one in theirs)
-        yield Conflict(DAEMON, folder, None, "GPUs", ",".join(theirs) or "all", THEM if both else US)
+        yield Conflict(DAEMON, folder, None, "GPUs", "control daemon", ",".join(theirs) or "all", THEM if both else US)
 
 
 def _served(files: Files) -> Iterator[Tuple[str, Tuple[str, ...]]]:
@@ -83,7 +83,7 @@ def _plugin(files: Files) -> Iterator[Conflict]:
         mark = f"{folder}/{PLUGIN_MARK}"
         if files.exists(mark):
             # It sets the compute mode of every GPU, and "default" when it ends.
-            yield Conflict("the device plugin of Kubernetes", mark, None, "GPUs", "all", THEM)
+            yield Conflict("the device plugin of Kubernetes", mark, None, "GPUs", "compute mode", "all", THEM)
 
 
 def _slurm(files: Files) -> Iterator[Conflict]:
@@ -92,5 +92,7 @@ def _slurm(files: Files) -> Iterator[Conflict]:
         path = f"{folder}/gres.conf"
         for number, line in enumerate((files.read_optional(path) or "").splitlines(), start=1):
             if re.search(r"^[^#]*\bname=mps\b", line, re.IGNORECASE):
-                yield Conflict("Slurm gres/mps", path, number, "active thread percentage", "that of each job", US)
+                yield Conflict(
+                    "Slurm gres/mps", path, number, "GPUs", "active thread percentage", "that of each job", US
+                )
                 return

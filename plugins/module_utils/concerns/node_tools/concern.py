@@ -185,7 +185,7 @@ def _drop_ins(files: Files) -> Tuple[Conflict, ...]:
     """What others changed of our unit; drop-ins for all services are none of ours."""
     paths = [path for path in systemd.drop_ins(files, UNIT) if f"/{UNIT}.d/" in path]
     return tuple(
-        Conflict("systemd drop-in", path, None, key, value, "them")
+        Conflict("systemd drop-in", path, None, UNIT, key, value, "them")
         for path in paths
         for key, value in systemd.assignments(files.read_optional(path) or "")
     )

@@ -158,7 +158,13 @@ def _conflicts(state: SlurmState) -> Tuple[Conflict, ...]:
     """Lines that we take out of use, and who will write the file again."""
     found = [
         Conflict(
-            "gres.conf", state.gres.path, line.first, resource_name(line.pairs.get("name", AUTO_DETECT)), "set", "us"
+            "gres.conf",
+            state.gres.path,
+            line.first,
+            state.node,
+            resource_name(line.pairs.get("name", AUTO_DETECT)),
+            "set",
+            "us",
         )
         for line in theirs_in(state.gres.text, state.node)
     ]
@@ -166,5 +172,5 @@ def _conflicts(state: SlurmState) -> Tuple[Conflict, ...]:
         for number, raw in enumerate((text or "").splitlines(), 1):
             if raw.startswith("#") and "ansible managed" in raw.lower():
                 owner = "a template of Ansible (DeepOps, openhpc)"
-                found.append(Conflict(owner, path, number, "the whole file", "written again at its next run", "them"))
+                found.append(Conflict(owner, path, number, path, "content", "written again at its next run", "them"))
     return tuple(found)

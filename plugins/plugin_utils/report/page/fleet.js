@@ -431,7 +431,8 @@ class Fleet {
     const sentence = [el("strong", {}, whole.format(inSync)), ` of ${many(total, "node")} ${inSync === 1 ? "is" : "are"} in sync`];
     const settings = STATUS.map(({ name }) => [name, this.data.settings[name]])
       .filter(([name, count]) => count || name === "in_sync")
-      .map(([name, count]) => (name === "unknown" || name === "invalid" ? `${many(count, "concern")} ${name}` : `${whole.format(count)} ${STATUS_OF[name].word.toLowerCase()}`));
+      .map(([name, count]) => (name === "invalid" ? `${many(count, "concern")} ${name}` : `${whole.format(count)} ${STATUS_OF[name].word.toLowerCase()}`));
+    if (this.data.settings.accepted) settings.push(`${whole.format(this.data.settings.accepted)} accepted`);
     if (this.data.settings.unmanaged) settings.push(`${whole.format(this.data.settings.unmanaged)} unmanaged`);
     return el(
       "section",

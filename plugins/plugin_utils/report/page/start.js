@@ -23,12 +23,13 @@ const STATUS = [
   { name: "pending", sign: "\u21bb", word: "Pending", means: "written, and waits for a reboot, a reset or a reload" },
   { name: "not_installed", sign: "\u2205", word: "Not installed", means: "declared, and never converged on the node" },
   { name: "drifted", sign: "\u2260", word: "Drifted", means: "not as declared" },
-  { name: "unknown", sign: "?", word: "Unknown", means: "could not be looked at" },
+  { name: "unknown", sign: "?", word: "Unknown", means: "could not be looked at, or another owner may set it at boot" },
   { name: "invalid", sign: "\u2298", word: "Invalid", means: "the declaration is wrong, or impossible on the node" },
   { name: "unreachable", sign: "\u00d7", word: "Unreachable", means: "did not respond" },
 ];
 STATUS.forEach((status, rank) => Object.assign(status, { rank }));
 const STATUS_OF = Object.fromEntries(STATUS.map((status) => [status.name, status]));
+STATUS_OF.accepted = { name: "accepted", sign: "\u2295", word: "Accepted", means: "another owner may set it, which the inventory accepts" };
 STATUS_OF.conflict = { name: "conflict", sign: "\u2694", word: "Conflict", means: "something else sets it too" };
 
 function badge(name, text) {

@@ -212,7 +212,12 @@ def test_lines_of_others_before_ours_do_not_add_up(tmp_path: Path) -> None:
     outcome = run(host)
     assert (effective(host), outcome.remaining.status) == (CPUS, "in_sync")
     [conflict] = outcome.remaining.conflicts
-    assert (conflict.setting, conflict.value, conflict.wins) == ("system.slice AllowedCPUs", "4-5", "us")
+    assert (conflict.object, conflict.setting, conflict.value, conflict.wins) == (
+        "system.slice",
+        "AllowedCPUs",
+        "4-5",
+        "us",
+    )
 
 
 @pytest.mark.parametrize("what", ["a GPU", "a container"])

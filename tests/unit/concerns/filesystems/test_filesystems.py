@@ -758,9 +758,11 @@ def test_lines_of_fstab_are_named_and_kept_and_decide_again_without_us(tmp_path:
             "owner": "fstab",
             "path": "/etc/fstab",
             "line": 4,
-            "setting": "/data",
+            "object": "/data",
+            "setting": "mount",
             "value": "nfs nfs1:/export/data",
             "wins": "us",
+            "accepted": "",
         }
     ]
     assert host.files.read("/etc/fstab") == text

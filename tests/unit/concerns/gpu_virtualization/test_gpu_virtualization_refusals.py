@@ -225,13 +225,13 @@ def test_what_a_built_in_module_does_not_read_binds_nothing(tmp_path: Path) -> N
         (
             "/etc/libvirt/qemu/one.xml",
             DOMAIN.format(managed="yes"),
-            ("libvirt", 4, f"{FIRST} driver", "managed='yes'", "them"),
+            ("libvirt", 4, FIRST, "driver", "managed='yes'", "them"),
         ),
     ],
 )
 def test_who_else_has_a_say_is_listed(tmp_path: Path, path: str, text: str, conflict: Tuple[Any, ...]) -> None:
     (found,) = Machine(tmp_path, {path: text}).run(gpus=ALL).remaining.conflicts
-    assert (found.owner, found.line, found.setting, found.value, found.wins) == conflict
+    assert (found.owner, found.line, found.object, found.setting, found.value, found.wins) == conflict
     assert found.path == path
 
 

@@ -30,6 +30,7 @@ def params(**declared: Any) -> Dict[str, Any]:
         "immediate": True,
         "permanent": True,
         "strict": False,
+        "accepted": [],
         "pools": None,
         "transparent": None,
         "on_shortage": "fail",

@@ -288,7 +288,7 @@ OWNERS: Dict[str, Any] = {
         {"/usr/lib/tmpfiles.d/thp.conf": THP_LINE.replace("w ", "w! ")},
         {"transparent": {"enabled": "madvise"}},
         None,
-        ("tmpfiles.d", "/usr/lib/tmpfiles.d/thp.conf", 1, "transparent_hugepages enabled", "never", "us"),
+        ("tmpfiles.d", "/usr/lib/tmpfiles.d/thp.conf", 1, "transparent_hugepages", "enabled", "never", "us", ""),
     ),
     "a line of tmpfiles.d for the boot, before ours": (
         {"/etc/tmpfiles.d/00-a.conf": THP_LINE.replace("w ", "w! ")},
@@ -348,7 +348,7 @@ OWNERS: Dict[str, Any] = {
         {"/etc/default/grub": 'GRUB_CMDLINE_LINUX_DEFAULT=""\nGRUB_CMDLINE_LINUX="transparent_hugepage=never"\n'},
         {"transparent": {"enabled": "madvise"}},
         None,
-        ("kernel command line", "/etc/default/grub", 2, "transparent_hugepages enabled", "never", "us"),
+        ("kernel command line", "/etc/default/grub", 2, "transparent_hugepages", "enabled", "never", "us", ""),
     ),
     "another number on the command line": (
         GRUB,

@@ -163,7 +163,7 @@ def test_a_line_that_nccl_reads_as_another_name_is_nobody_s_rival(tmp_path: Path
         (
             {"/root/.nccl.conf": "NCCL_DEBUG=INFO\nNCCL_DEBUG=WARN\n"},
             {},
-            ("nccl", "/root/.nccl.conf", 1, "nccl NCCL_DEBUG", "INFO"),
+            ("nccl", "/root/.nccl.conf", 1, "NCCL_DEBUG", "INFO"),
         ),
         # The first line counts there, and is ours.
         ({"/root/.nccl.conf": "NCCL_DEBUG=WARN\nNCCL_DEBUG=INFO\n"}, {}, None),
@@ -172,22 +172,22 @@ def test_a_line_that_nccl_reads_as_another_name_is_nobody_s_rival(tmp_path: Path
         (
             {ENVIRONMENT: "NCCL_DEBUG=INFO\n"},
             {},
-            ("environment", ENVIRONMENT, 1, "nccl NCCL_DEBUG", "INFO"),
+            ("environment", ENVIRONMENT, 1, "NCCL_DEBUG", "INFO"),
         ),
         (
             {ENVIRONMENT: "NCCL_CONF_FILE=/opt/nccl.conf\n", "/opt/nccl.conf": "NCCL_DEBUG=INFO\n"},
             {},
-            ("nccl", "/opt/nccl.conf", 1, "nccl NCCL_DEBUG", "INFO"),
+            ("nccl", "/opt/nccl.conf", 1, "NCCL_DEBUG", "INFO"),
         ),
         (
             {"/opt/nccl.conf": "NCCL_DEBUG=INFO\n"},
             {"variables": {"NCCL_CONF_FILE": "/opt/nccl.conf"}, "places": ["services"]},
-            ("nccl", "/opt/nccl.conf", 1, "nccl NCCL_DEBUG", "INFO"),
+            ("nccl", "/opt/nccl.conf", 1, "NCCL_DEBUG", "INFO"),
         ),
         (
             {"/etc/profile.d/site.sh": "# A=1\nexport A='1 2'\n"},
             {"variables": {"A": "2"}},
-            ("profile", "/etc/profile.d/site.sh", 2, "sessions A", "1 2"),
+            ("profile", "/etc/profile.d/site.sh", 2, "A", "1 2"),
         ),
         ({"/etc/profile.d/site.sh": "export A=2; export BA=3\n"}, {"variables": {"A": "2"}}, None),
     ],
@@ -325,7 +325,8 @@ def test_a_unit_that_sets_it_itself_is_an_owner_and_waits_for_nothing(tmp_path: 
     outcome = run(host, variables={"A": "1"}, places=["services"])
     assert outcome.remaining.status == "in_sync"
     [conflict] = outcome.as_dict()["conflicts"]
-    assert (conflict["setting"], conflict["value"], conflict["wins"]) == ("containerd.service A", "0", "them")
+    assert (conflict["object"], conflict["setting"], conflict["value"]) == ("containerd.service", "A", "0")
+    assert conflict["wins"] == "them"
 
 
 def test_a_service_that_runs_keeps_its_environment_until_it_is_restarted(tmp_path: Path) -> None:

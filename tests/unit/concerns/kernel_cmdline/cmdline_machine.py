@@ -55,7 +55,7 @@ def reboot(host: FakeHost) -> None:
 
 def params(**declared: Any) -> Dict[str, Any]:
     """Complete parameters, as argument validation would hand them over."""
-    shared = {"state": "present", "immediate": True, "permanent": True, "strict": False}
+    shared = {"state": "present", "immediate": True, "permanent": True, "strict": False, "accepted": []}
     return {**shared, "arguments": None, "most_isolated": False, **declared}
 
 

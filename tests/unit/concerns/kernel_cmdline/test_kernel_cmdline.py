@@ -272,9 +272,11 @@ def test_another_owner_that_loses_is_a_conflict_with_file_and_line(tmp_path: Pat
             "owner": "kernel command line",
             "path": "/etc/default/grub",
             "line": 2,
+            "object": "kernel command line",
             "setting": "mitigations",
             "value": "auto",
             "wins": "us",
+            "accepted": "",
         }
     ]
     assert default_entry(host).endswith("mitigations=auto mitigations=off")

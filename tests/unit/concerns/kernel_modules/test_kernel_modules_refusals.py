@@ -243,7 +243,7 @@ def test_a_refusal_names_the_module_for_programs(tmp_path: Path) -> None:
 
 
 def test_an_option_that_is_no_option_is_refused_by_the_specification() -> None:
-    with pytest.raises(ValueError, match=r"loads\. Supported parameters include: block, immediate, load"):
+    with pytest.raises(ValueError, match=r"loads\. Supported parameters include: accepted, block, immediate, load"):
         params(loads=["nvidia"])
 
 

@@ -159,7 +159,7 @@ def test_lines_of_others_that_come_before_ours_are_named(tmp_path: Path) -> None
     host, kernel = machine(tmp_path, more)
     outcome = run(host, parameters=QUEUES)
     assert [tuple(entry.as_dict().values()) for entry in outcome.remaining.conflicts] == [
-        ("modprobe.d", "/etc/modprobe.d/nvme.conf", 2, "nvme parameter poll_queues", "0x8", "us")
+        ("modprobe.d", "/etc/modprobe.d/nvme.conf", 2, "nvme", "parameter poll_queues", "0x8", "us", "")
     ]
     kernel.modprobe("nvme")
     assert host.files.read("/sys/module/nvme/parameters/poll_queues") == "4\n"
@@ -246,7 +246,7 @@ def test_a_driver_that_debian_loads_by_another_name_gets_them_by_both(tmp_path: 
     assert set(programs_run(host)) == {"modinfo nvidia_current"}
     assert [line.split()[1] for line in text_of(host, OPTIONS_FILE)] == ["nvidia", "nvidia_current"]
     assert [(entry.path, entry.setting, entry.wins) for entry in outcome.remaining.conflicts] == [
-        ("/etc/modprobe.d/site.conf", "nvidia parameter NVreg_DeviceFileMode", "us")
+        ("/etc/modprobe.d/site.conf", "parameter NVreg_DeviceFileMode", "us")
     ]
     assert run(host, parameters=PROFILING).status == "in_sync"
 

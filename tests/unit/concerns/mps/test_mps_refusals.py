@@ -211,9 +211,11 @@ def test_one_on_other_gpus_is_named_and_left_alone(gpu_machine: MakeMachine) -> 
         "owner": "another nvidia-cuda-mps-control",
         "path": "/tmp/mps-of-alice",
         "line": None,
-        "setting": "GPUs",
+        "object": "GPUs",
+        "setting": "control daemon",
         "value": "GPU-another",
         "wins": "us",
+        "accepted": "",
     }
 
 

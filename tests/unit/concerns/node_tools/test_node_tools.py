@@ -544,9 +544,11 @@ def test_what_a_drop_in_of_somebody_else_changes_is_listed(tmp_path: Path) -> No
             "owner": "systemd drop-in",
             "path": path,
             "line": None,
+            "object": UNIT,
             "setting": "Service.TimeoutStartSec",
             "value": "20min",
             "wins": "them",
+            "accepted": "",
         }
     ]
 

@@ -99,7 +99,7 @@ def test_who_starts_a_unit_that_is_only_disabled_is_named(tmp_path: Path) -> Non
     build(tmp_path, {bus: ""})
     units_of(host).said["cups.service"] = {"BusName": "org.x", "WantedBy": "multi-user.target desk.service"}
     conflicts = run(host, "cups.service", method="disable").as_dict()["conflicts"]
-    assert [(entry["owner"], entry["path"], entry["setting"], entry["wins"]) for entry in conflicts] == [
+    assert [(entry["owner"], entry["path"], entry["object"], entry["wins"]) for entry in conflicts] == [
         ("D-Bus", bus, "cups.service", "them"),
         ("systemd", f"{LIB}/desk.service", "cups.service", "them"),
     ]

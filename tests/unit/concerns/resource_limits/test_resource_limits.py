@@ -95,9 +95,9 @@ def test_who_is_exempt_is_so_whatever_comes_later_and_is_named(tmp_path: Path) -
         run(host, {"nofile": "700"})
     host = machine(tmp_path / "other", {CONF: "operator -\n"})
     conflicts = run(host, {"nofile": "700"}).as_dict()["conflicts"]
-    assert {(entry["setting"], entry["value"], entry["wins"]) for entry in conflicts} == {
-        ("operator soft nofile", "exempt", "them"),
-        ("operator hard nofile", "exempt", "them"),
+    assert {(entry["object"], entry["setting"], entry["value"], entry["wins"]) for entry in conflicts} == {
+        ("operator", "soft nofile", "exempt", "them"),
+        ("operator", "hard nofile", "exempt", "them"),
     }
 
 
@@ -124,9 +124,9 @@ def test_a_later_file_of_another_is_refused_with_its_line(tmp_path: Path) -> Non
 def test_an_earlier_line_loses_and_one_for_a_group_wins_and_both_are_named(tmp_path: Path) -> None:
     host = machine(tmp_path, {CONF: "* hard memlock 64\n@gpu hard memlock 128\n@rdma - memlock unlimited\n"})
     conflicts = run(host, {"memlock": "unlimited"}).as_dict()["conflicts"]
-    assert [(entry["setting"], entry["line"], entry["wins"]) for entry in conflicts] == [
-        ("* hard memlock", 1, "us"),
-        ("@gpu hard memlock", 2, "them"),
+    assert [(entry["object"], entry["setting"], entry["line"], entry["wins"]) for entry in conflicts] == [
+        ("*", "hard memlock", 1, "us"),
+        ("@gpu", "hard memlock", 2, "them"),
     ]
 
 
