@@ -23,9 +23,11 @@ import os
 import re
 from typing import TYPE_CHECKING, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
 
+from .._core.errors import DeclarationError
 from .._core.regex import regex
 from .._core.value import frozen
-from . import systemd
+from .._core.wording import first_of
+from . import cpulist, systemd
 from .cpus import read_cpus
 from .cpusets import SYSTEM, parse_allowed
 from .numa import FOLDER as NODES
@@ -38,6 +40,7 @@ WORD = "CPUAffinity"
 KEY, MASK, SLICE = f"Service.{WORD}", "Service.NUMAMask", "Service.Slice"
 FROM_NODES, ALL_NODES = "numa", "all"
 INSTANCE = "%i"
+SHOWN = 3
 _LINE = regex(rf"\s*{WORD}\s*=")
 
 
@@ -65,6 +68,29 @@ def read_affinities(files: Files, *, without: str = "") -> Tuple[Affinity, ...]:
     """
     found = (_affinity(files, unit, without) for unit in _mentioning(files))
     return tuple(affinity for affinity in found if affinity is not None)
+
+
+def refuse(
+    goal: str, slice: str, bound: Iterable[Affinity], *, cpus: FrozenSet[int], online: FrozenSet[int], hint: str
+) -> None:
+    """Raise ``DeclarationError`` where services could not start in a slice that has these CPUs, since none of theirs
+    would be left.
+
+    ``hint`` is the other way than to change the service. One that has no CPU that is ``online`` does not start in any
+    case.
+    """
+    failing = [one for one in bound if one.cpus & online and not one.cpus & cpus]
+    if not failing:
+        return
+    lines = first_of([f"{one.unit} ({one.path}, line {one.line})" for one in failing], SHOWN)
+    raise DeclarationError(
+        goal,
+        object=slice,
+        cause=f"{lines} would fail at the next start with status 215/CPUAFFINITY, since {WORD}= would have no CPU left",
+        found=first_of([f"{one.unit} on CPUs {cpulist.render(one.cpus)}" for one in failing], SHOWN),
+        wanted=cpulist.render(cpus),
+        hint=f"change or remove {WORD}= there, or {hint}",
+    )
 
 
 def _mentioning(files: Files) -> Tuple[str, ...]:

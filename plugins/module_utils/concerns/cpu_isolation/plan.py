@@ -13,7 +13,6 @@ from ..._core.errors import DeclarationError, InUse, OwnedByAnother
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen
-from ..._core.wording import first_of
 from ..._kinds.own_files import header_of
 from ..._linux import cpulist, cpusets, systemd
 from .spec import HOUSEKEEPING, OPTION, SKIP, WAIT
@@ -118,25 +117,15 @@ def refuse_owners(state: CpuIsolationState, desired: CpuIsolationDesired) -> Non
 
 
 def refuse_affinities(state: CpuIsolationState, desired: CpuIsolationDesired) -> None:
-    """Raises where services could not start any more: of the CPUs to which they bind themselves none would be left.
+    """Raises where services could not start any more, because of the CPUs to which they bind themselves."""
+    if not any(state.affinities.values()):
+        return
+    from ..._linux import cpu_affinity
 
-    One that has no CPU on this machine does not start in any case.
-    """
     for name, cpus in desired.slices.items():
+        hint = "leave the service out of daemons" if name == HOUSEKEEPING else "set another Slice= for the service"
         bound = state.affinities.get(name, ())
-        failing = [one for one in bound if one.cpus & state.online and not one.cpus & cpus]
-        if failing:
-            lines = first_of([f"{one.unit} ({one.path}, line {one.line})" for one in failing], SHOWN)
-            other = "leave the service out of daemons" if name == HOUSEKEEPING else "set another Slice= for the service"
-            raise DeclarationError(
-                "confine {}",
-                object=name,
-                cause=f"{lines} would fail at the next start with status 215/CPUAFFINITY, since CPUAffinity= would have"
-                " no CPU left",
-                found=first_of([f"{one.unit} on CPUs {cpulist.render(one.cpus)}" for one in failing], SHOWN),
-                wanted=shown(cpus),
-                hint=f"change or remove CPUAffinity= there, or {other}",
-            )
+        cpu_affinity.refuse("confine {}", name, bound, cpus=cpus, online=state.online, hint=hint)
 
 
 def _blocked(state: CpuIsolationState, desired: CpuIsolationDesired) -> Dict[str, Tuple[Tuple[str, str], ...]]:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
 
 from ..._core.change import Plan, Step
 from ..._core.registration import DRIVER_DEADLINE, Registration
+from ..._core.value import replace
 from ..._linux import systemd
+from ..._linux.cpus import FOLDER, read_cpus
 from ..._nvidia import gpus
 from ..._nvidia.readings import ask
 from . import files as slice_files
@@ -73,7 +75,7 @@ class GpuSlices:
         protected = [service.unit for service in declaration.protected]
         if declaration.changed is not None:
             protected += [unit for unit, setting in declaration.changed.values if setting == SCORE]
-        return GpuSlicesState(
+        state = GpuSlicesState(
             gpus=found,
             winners=gpus.select(entries, [gpu.identity for gpu in found]),
             topology=read_numa_topology(files, found) if declaration.has_slices else NumaTopology(),
@@ -94,6 +96,9 @@ class GpuSlices:
             when_busy=declaration.when_busy,
             busy_timeout=declaration.busy_timeout,
         )
+        changing = [] if scope.restoring else _changing(resolve.desired(declaration, state), state)
+        bound = observation.bound(files, changing) if changing else ()
+        return replace(state, bound=bound, online=read_cpus(files, f"{FOLDER}/online")) if bound else state
 
     def resolve(self, declaration: GpuSlicesDeclaration, state: GpuSlicesState) -> GpuSlicesDesired:
         return resolve.desired(declaration, state)
@@ -125,6 +130,16 @@ class GpuSlices:
             {"slices": effective, "services": services, "launch_group": group},
             {"slices": boot, "services": later, "launch_group": group},
         )
+
+
+def _changing(desired: GpuSlicesDesired, state: GpuSlicesState) -> List[str]:
+    """The slices that are to have other values, now or at boot. Only for these the services of the machine are read."""
+    known = state.slices
+    return [
+        one.name
+        for one in desired.slices
+        if one.name not in known or not known[one.name].effective == known[one.name].boot == one.values
+    ]
 
 
 CONCERN = GpuSlices()

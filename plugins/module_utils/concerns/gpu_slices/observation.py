@@ -21,6 +21,7 @@ from .state import PARENT, PREFERENCE, SCORE, ServiceState, SliceState
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
+    from ..._linux.cpu_affinity import Affinity
     from .spec import GpuSlicesDeclaration
 
 NAME = "99-gpufleet-gpu_slices.conf"
@@ -104,6 +105,14 @@ def weighted(files: Files, names: Iterable[str]) -> FrozenSet[str]:
         if "[bfq]" in (files.read_optional(f"/sys/block/{name}/queue/scheduler") or "")
         or (files.read_optional(f"/sys/block/{name}/dev") or "").strip() in enabled
     )
+
+
+def bound(files: Files, names: Sequence[str]) -> Tuple[Affinity, ...]:
+    """The services that start in one of these slices, or below it, and bind themselves to CPUs."""
+    from ..._linux.cpu_affinity import read_affinities
+
+    below = tuple(f"{name[: -len('.slice')]}-" for name in names)
+    return tuple(one for one in read_affinities(files) if one.slice in names or one.slice.startswith(below))
 
 
 def why_no_cgroup(files: Files, *, limits: bool) -> str:

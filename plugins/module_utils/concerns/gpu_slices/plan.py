@@ -22,7 +22,7 @@ from ..._kinds.own_files import header_of
 from . import files as slice_files
 from .observation import NEUTRAL, SERVICE_KEYS
 from .spec import FAIL, NAME, SKIP, WAIT
-from .state import ACTIVE, INACTIVE, LOADED, PARENT, SCORE, GpuSlicesDesired, GpuSlicesState
+from .state import ACTIVE, CPUS, INACTIVE, LOADED, PARENT, SCORE, GpuSlicesDesired, GpuSlicesState
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -47,6 +47,7 @@ def plan(state: GpuSlicesState, desired: GpuSlicesDesired, scope: Scope) -> Plan
     rows: List[Setting] = []
     changing: Dict[str, List[Setting]] = {}
     busy: List[SliceState] = []
+    _refuse_affinities(state, desired)
     for name, found in state.slices.items():
         if name in desired.keep:
             continue
@@ -138,6 +139,21 @@ def _refuse_others(found: SliceState, wanted: WantedSlice, text: str) -> None:
             wanted=value,
             hint="remove it from that file; systemctl revert removes what systemctl set-property wrote",
         )
+
+
+def _refuse_affinities(state: GpuSlicesState, desired: GpuSlicesDesired) -> None:
+    """Raises where services could not start in a slice any more, because of the CPUs to which they bind themselves."""
+    if not state.bound:
+        return
+    from ..._linux import cpu_affinity, cpulist
+
+    for one in desired.slices:
+        if CPUS in one.values:
+            below = f"{one.name[: -len('.slice')]}-"
+            bound = [service for service in state.bound if service.slice == one.name or service.slice.startswith(below)]
+            cpus = frozenset(cpulist.parse(one.values[CPUS]))
+            hint = "set another Slice= for the service"
+            cpu_affinity.refuse("make the slice {}", one.name, bound, cpus=cpus, online=state.online, hint=hint)
 
 
 def _left(found: SliceState) -> Setting:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..._core.change import Unmanaged
     from ..._kinds.own_files import OwnFile
     from ..._kinds.units import UnitFile
+    from ..._linux.cpu_affinity import Affinity
 
 CPUS, MEMORY, SWAP, WEIGHT = "CPUs", "memory nodes", "swap limit", "I/O weight"
 # The slice above all of ours, which systemd makes by itself, and whether a slice is loaded.
@@ -71,7 +72,8 @@ class GpuSlicesState:
     ``scheduler`` is the unit that places jobs here, ``no_cgroup`` says why nothing can be confined, ``counts_swap``
     whether the kernel counts swap by cgroup. Of ``disks``, ``weighted`` are those that heed a weight. ``devices`` are
     those of the limits by path, with their numbers. ``group_fault`` is why the group cannot use the launcher, and
-    ``parent_idle`` says that the slice above ours is there, and has no other below it.
+    ``parent_idle`` says that the slice above ours is there, and has no other below it. ``bound`` are the services in
+    slices that are to change which bind themselves to CPUs; only where there are such is it known which are ``online``.
     """
 
     gpus: Tuple[SliceGpu, ...]
@@ -93,6 +95,8 @@ class GpuSlicesState:
     unserved: Tuple[Unmanaged, ...] = ()
     when_busy: str = FAIL
     busy_timeout: float = 0.0
+    bound: Tuple[Affinity, ...] = ()
+    online: FrozenSet[int] = frozenset()
 
 
 @frozen

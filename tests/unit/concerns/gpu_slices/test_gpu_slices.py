@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.affinity import Affinity
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Identity
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices import apply
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices import apply, observation
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices import files as slice_files
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.plan import StopSlices
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_slices.state import WantedSlice
@@ -405,6 +405,48 @@ def test_what_is_wrong_is_refused_before_anything_changes(
     with pytest.raises(GpuFleetError) as caught:
         run(made, **options)
     assert (str(caught.value), snapshot(made.root)) == (message, before)
+
+
+ONLINE = {"/sys/devices/system/cpu/online": "0-127\n"}
+PIN = f"{ETC}/pin.service"
+PINNED = "[Service]\nExecStart=/bin/a\nSlice=gpu-2.slice\nCPUAffinity=0-1\n"
+
+
+@pytest.mark.parametrize("place", ["gpu-2.slice", "gpu-2-mine.slice"])
+def test_a_service_that_could_not_start_in_a_slice_any_more_is_named(gpu_machine: MakeMachine, place: str) -> None:
+    made = machine(gpu_machine, files={**ONLINE, PIN: PINNED.replace("gpu-2.slice", place)})
+    before = snapshot(made.root)
+    with pytest.raises(DeclarationError) as caught:
+        run(made, gpus=[{}])
+    assert str(caught.value) == (
+        f"Cannot make the slice gpu-2.slice: pin.service ({PIN}, line 4) would fail at the next start with status "
+        f"215/CPUAFFINITY, since CPUAffinity= would have no CPU left (found pin.service on CPUs 0-1, wanted {NODE1}). "
+        "Change or remove CPUAffinity= there, or set another Slice= for the service."
+    )
+    assert snapshot(made.root) == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PINNED.replace("gpu-2.slice", "gpu-20.slice"),
+        PINNED.replace("gpu-2.slice", "gpu-0.slice"),
+        PINNED.replace("0-1", "0-127"),
+        PINNED.replace("0-1", "500"),
+    ],
+    ids=["another slice", "CPUs of the slice", "some of them", "no CPU of this machine"],
+)
+def test_a_service_that_starts_all_the_same_is_not_in_the_way(gpu_machine: MakeMachine, text: str) -> None:
+    made = machine(gpu_machine, files={**ONLINE, PIN: text})
+    run(made, gpus=[{}])
+    assert run(made, gpus=[{}]).status == "in_sync"
+
+
+def test_without_a_change_no_service_is_read(gpu_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = machine(gpu_machine, files=ONLINE)
+    run(made, gpus=[{}])
+    monkeypatch.setattr(observation, "bound", lambda *_arguments: pytest.fail("it reads all services"))
+    assert run(made, gpus=[{}]).status == "in_sync"
 
 
 def test_the_slice_of_a_gpu_without_memory_next_to_it_is_refused(gpu_machine: MakeMachine) -> None:
