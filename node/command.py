@@ -61,7 +61,7 @@ def add_status(commands: Any) -> None:
         "status",
         help="compare what is declared, in effect and due at the next boot",
         description="Exit status: 0 everything is in sync, 1 something has drifted, 2 something is pending, 3 "
-        "something is unknown, 4 a declaration is wrong.",
+        "something could not be read, or another owner may change it at boot, 4 a declaration is wrong.",
     )
     parser.add_argument("--json", action="store_true", help="the whole answer, for programs")
     parser.add_argument("--concern", metavar="NAME", help="only this one, such as hugepages")

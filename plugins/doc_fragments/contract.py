@@ -37,25 +37,25 @@ options:
     default: false
   accepted:
     description:
-      - Other owners of these settings that you know of and accept. Each entry is about the entries of RV(conflicts)
-        that it matches, with RV(ignore:conflicts[].wins) V(them) or V(unknown).
-      - Where another owner may set a setting at boot, it is not known what the next boot brings, and RV(status) is
-        V(unknown). With an entry that matches, the setting is counted as accepted instead.
-      - An entry does not make a run overwrite anything, and does not lift a refusal.
+      - Other owners of settings that you accept. An entry applies to each entry of RV(conflicts) that it matches and
+        whose C(wins) is V(them) or V(unknown).
+      - If another owner may set a setting at boot, RV(status) is V(unknown). If an entry matches, the setting is
+        counted as accepted instead. A setting that differs stays V(drifted).
+      - An entry changes nothing on the machine, and does not prevent a refusal.
     type: list
     elements: dict
     default: []
     suboptions:
       object:
-        description: The object of the conflict, as a shell glob.
+        description: The object in RV(conflicts), as a shell glob.
         type: str
         default: "*"
       setting:
-        description: The setting of the conflict, as a shell glob.
+        description: The setting in RV(conflicts), as a shell glob.
         type: str
         default: "*"
       owner:
-        description: The owner of the conflict, such as C(tuned) or C(tune.service), as a shell glob.
+        description: The owner in RV(conflicts), such as C(tuned) or C(tune.service), as a shell glob.
         type: str
         required: true
       reason:
@@ -63,7 +63,7 @@ options:
         type: str
         required: true
       until:
-        description: The last day on which the entry counts, in UTC, such as V(2027-03-31). Without it, it always does.
+        description: The last day of the entry, in UTC, such as V(2027-03-31). Without it, the entry never expires.
         type: str
 requirements:
   - Python 3.9 or newer on the node

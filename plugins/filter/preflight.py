@@ -199,7 +199,8 @@ def _conflicts(owners: Sequence[Mapping[str, Any]], concerns: Mapping[str, Mappi
         for entry in result.get("conflicts", ()):
             if entry["wins"] == "them" and not entry["accepted"]:
                 what = f"{entry['object']} {entry['setting']}"
-                yield f"{name}: {entry['owner']} sets {what} to {entry['value']} in {entry['path']}"
+                place = f"{entry['path']}:{entry['line']}" if entry["line"] else entry["path"]
+                yield f"{name}: {entry['owner']} sets {what} to {entry['value']} in {place}"
     for owner in owners:
         both = [name for name in MANAGED.get(owner["setting"], ()) if name in concerns]
         if both:

@@ -27,10 +27,11 @@ description:
   - The list is checked against the machine before anything changes. Refused are CPUs that it does not have or that are
     offline, one thread of a core without the other, a NUMA node without any of them, all CPUs, and lists that look
     inverted.
-  - Refused is also a list that would leave a service below a confined slice none of the CPUs of its C(CPUAffinity=), by
-    its unit file or a drop-in, since its next start would fail with status 215/CPUAFFINITY. A service that keeps some
-    of its CPUs starts on these. C(CPUAffinity=numa) stands for the CPUs of C(NUMAMask=). A value with specifiers other
-    than C(%i) is not checked. C(CPUAffinity=) in C(system.conf) does not make a start fail, and is not checked either.
+  - If a service below a confined slice would keep none of the CPUs in its C(CPUAffinity=), by its unit file or a
+    drop-in, the module fails, because the service could not start again (status 215/CPUAFFINITY). A service that keeps
+    some of its CPUs starts on these. C(CPUAffinity=numa) stands for the CPUs of C(NUMAMask=). A value with specifiers
+    other than C(%i) is not checked. C(CPUAffinity=) in C(system.conf) does not make a start fail, and is not checked
+    either.
   - These services are read only when the CPUs of a slice or the slice of a service are to change. One that gets such a
     C(CPUAffinity=) later is not reported until then.
   - A CPU that C(isolcpus) or C(nohz_full) isolates cannot be one for the system. Where M(gpufleet.node.kernel_cmdline)

@@ -146,7 +146,8 @@ summary:
         invalid: []
         unreachable: [n3]
     settings:
-      description: The number of settings of each status; V(unknown) and V(invalid) also count concerns.
+      description: The number of settings of each status; V(unknown) and V(invalid) include concerns that
+        could not be read.
       type: dict
       sample: {"in_sync": 193, "not_installed": 0, "drifted": 3, "pending": 0, "unknown": 0, "invalid": 0}
     needs_reboot:

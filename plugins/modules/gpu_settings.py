@@ -228,7 +228,7 @@ unmanaged:
 conflicts:
   description:
     - The services, timers and scripts that set another value at boot with C(nvidia-smi). The driver does
-      not say who set a value, so what else sets one is not known.
+      not report who set a value, so other programs are not found.
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -253,13 +253,13 @@ conflicts:
       type: str
       sample: power_limit_watts
     value:
-      description: The value it sets, empty where only the running script knows it.
+      description: The value it sets, empty if it is unknown.
       type: str
       sample: '300'
     wins:
       description:
         - C(us) if it runs before C(gpufleet-boot.service), and C(them) if it runs after it or a timer
-          repeats it, which is an error unless O(permanent=false).
+          repeats it, and then the module fails unless O(permanent=false).
         - C(unknown) if systemd starts both at once, or the line depends on a condition.
       type: str
       sample: unknown

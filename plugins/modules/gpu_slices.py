@@ -26,8 +26,8 @@ description:
     it. The files are written if O(immediate) or O(permanent) is true, and apply to what is started in the slice from
     then on.
   - A slice in which something runs is never changed or removed under it. O(when_busy) says what happens then.
-  - Before a slice is made or changed, the services in it are read. One that would have none of the CPUs of its
-    C(CPUAffinity=) left is an error, since its next start would fail with status 215/CPUAFFINITY.
+  - Before a slice is made or changed, the services in it are read. If a service would keep none of the CPUs in its
+    C(CPUAffinity=), the module fails, because the service could not start again (status 215/CPUAFFINITY).
   - The kernel heeds a weight of I/O only on disks with the scheduler bfq or io.cost. On others, such as NVMe drives
     with the scheduler V(none), it is set and not enforced, which RV(unmanaged) says.
   - On a node on which Slurm or Kubernetes is enabled, no slices are made, and RV(unmanaged) says why. Both confine

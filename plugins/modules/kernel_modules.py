@@ -29,14 +29,12 @@ description:
   - When the list of blocked modules or a parameter changes for a module that is on disk, the initramfs of all installed
     kernels is rebuilt with C(update-initramfs) or C(dracut), if one of them is installed, because it may contain the
     module and a copy of the file. On a system of rpm-ostree it is left alone.
-  - What was built is then listed with C(lsinitramfs) or C(lsinitrd), if it is installed. An initramfs that contains the
-    module but not the file, as dracut builds it with C(hostonly=no), is an error that names the option of the tool.
-    Until it is corrected the status is C(drifted), RV(boot) is what that initramfs brings, and nothing waits for a
-    reboot. Each run builds it again.
-  - A later look only compares the size, time and inode of the initramfs with a note in C(/var/lib/gpufleet). If dracut
-    has built another one since, or there is no note yet, what the next boot takes from it is not known. The status is
-    C(drifted) until the next run has listed it, which builds nothing. That of initramfs-tools counts as up to date if
-    it is newer than the files, because initramfs-tools copies all of modprobe.d.
+  - The new images are then listed with C(lsinitramfs) or C(lsinitrd), if it is installed. If an image contains the
+    module but not the file, as dracut builds it with C(hostonly=no), the run fails and names the option to change.
+    Until that is corrected RV(status) is V(drifted), and each run builds the images again.
+  - A later look only compares the size, time and inode of the images with a note in C(/var/lib/gpufleet). If dracut has
+    built a new image since, or there is no note yet, RV(status) is V(drifted) until the next run lists it, without a
+    build. An image of initramfs-tools is up to date if it is newer than the files.
   - A module that is to be loaded and that a file of someone else, or the kernel command line, stops at boot is an
     error, which names file and line. It is an error too if a file that sorts after ours, or the kernel command line,
     gives a declared parameter another value. Lines of others that load a blocked module, or that give a parameter

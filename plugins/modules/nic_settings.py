@@ -29,14 +29,14 @@ description:
   - None of these settings survives a reboot by itself. The boot service (P(gpufleet.node.node_tools#role)) applies the
     declaration. Interfaces that appear later are set by C(gpufleet-nics.service), which the udev rule
     C(/etc/udev/rules.d/99-gpufleet-nic_settings.rules) starts. The files of systemd-networkd, NetworkManager, netplan,
-    ifupdown, wicked, the network scripts of RHEL and C(tuned) are left alone. One that sets a declared value to another
-    one, by C(ETHTOOL_OPTS), an C([ethtool]) section, an C(up) command or the like, is an error that names the file and
-    the line, unless O(permanent=false). So is another MTU that a DHCP server gives to an interface through one of them,
-    because every new lease would set it again.
+    ifupdown, wicked, the network scripts of RHEL and C(tuned) are left alone. If one of them sets another value than
+    declared (C(ETHTOOL_OPTS), an C([ethtool]) section, an C(up) command and so on), the module fails and names the file
+    and the line, unless O(permanent=false). So it does for another MTU that a DHCP server gives to an interface through
+    one of them, because every new lease would set it again.
   - Services, timers, scripts and C(rc.local) that run C(ethtool) or C(ip link) at boot, or write the MTU or the number
-    of virtual functions to sysfs, are read too. One that is ordered behind the boot service is an error in the same
-    way. One without an order, or of which a condition decides whether it sets a value, is listed in RV(conflicts), and
-    what the next boot brings is then not known. C(.link) files come before the boot service, which overrides them.
+    of virtual functions to sysfs, are read too. If one is ordered after the boot service, the module fails in the same
+    way. If its order is unknown, or a condition decides, it is listed in RV(conflicts), and RV(status) is V(unknown).
+    C(.link) files are applied before the boot service, which overrides them.
   - Stacked interfaces, such as a VLAN on a bond, are changed in the order that the kernel accepts. The ports of a bond
     get its MTU. An MTU that is larger than that of the interface below is refused, and so is one that would reduce the
     MTU of a VLAN that is not declared.
@@ -252,8 +252,8 @@ unmanaged:
       type: str
 conflicts:
   description:
-    - Who else sets what is declared, to another value. An owner whose value would stay is an error instead,
-      unless O(permanent=false).
+    - Other owners that set another value. If such a value would win, the module fails instead, unless
+      O(permanent=false).
   returned: always, unless the declaration was refused
   type: list
   elements: dict

@@ -226,9 +226,9 @@ pending:
   elements: str
 unknown_at_boot:
   description:
-    - The concerns where all is as declared now, and it is not known what the next boot brings, because another owner
-      may set it. Their status is V(unknown), and they are not in RV(unknown), since no run can change that. Remove it
-      there, or accept it with C(gpufleet_accepted).
+    - The concerns that another owner may change at boot, and that are otherwise in sync or pending. Their status is
+      V(unknown), but they are not in RV(unknown), because no run can correct them. C(gpufleet_accepted) accepts such
+      owners.
   returned: always
   type: list
   elements: str

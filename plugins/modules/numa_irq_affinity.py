@@ -27,10 +27,10 @@ description:
     listed in RV(unmanaged) with the reason. If only the refused write shows this, the interrupt is noted in
     C(/run/gpufleet/numa_irq_affinity.json) and not tried again during this boot.
   - irqbalance would move the interrupts again. O(irqbalance) says how the two coexist.
-  - Services, timers and scripts that write C(smp_affinity), C(rps_cpus) or C(xps_cpus) at boot are read. One that is
-    ordered behind the boot service and sets other CPUs for certain is an error that names the file and the line, unless
-    O(permanent=false). Others are listed in RV(conflicts), C(set_irq_affinity.sh) and C(mlnx_affinity) of C(mlnx-tools)
-    among them, and what the next boot brings is then not known.
+  - Services, timers and scripts that write C(smp_affinity), C(rps_cpus) or C(xps_cpus) at boot are read. If one is
+    ordered after the boot service and certainly sets other CPUs, the module fails and names the file and the line,
+    unless O(permanent=false). Others, such as C(set_irq_affinity.sh) and C(mlnx_affinity) of C(mlnx-tools), are listed
+    in RV(conflicts), and RV(status) is V(unknown) if it is unknown which of them runs last.
   - The numbers of interrupts change with every boot, every load of a driver and every change of the queues of a network
     card, so they are in no file. The boot service of the role P(gpufleet.node.node_tools#role) applies the declaration
     at boot, and udev starts the same code when a network interface, an InfiniBand device, an NVMe drive, or the driver

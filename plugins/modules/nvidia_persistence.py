@@ -191,8 +191,8 @@ unmanaged:
       sample: not supported by this GPU
 conflicts:
   description:
-    - The drop-ins of someone else that set the command line of the daemon.
-    - The services, timers and scripts that switch the mode at boot with C(nvidia-smi).
+    - The drop-ins of another owner that set the command line of the daemon.
+    - The services, timers and scripts that set the persistence mode at boot with C(nvidia-smi).
   returned: always, unless the declaration was refused
   type: list
   elements: dict
@@ -223,8 +223,8 @@ conflicts:
       description:
         - C(us) if the declaration takes effect at boot anyway, else C(them), which is an error unless
           O(permanent=false).
-        - C(unknown) if systemd starts it at the same time as what brings the declared mode, or the line
-          depends on a condition.
+        - C(unknown) if systemd starts it at the same time as the unit that sets the declared mode, or
+          the line depends on a condition.
       type: str
       sample: us
     accepted:

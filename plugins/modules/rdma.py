@@ -22,9 +22,9 @@ description:
     declared. Where the firmware of the card agrees on them with the switch (DCBX), to change them is an error, and
     C(lldpad), which does the same, is in RV(conflicts).
   - Services, timers and scripts that run C(dcb), C(mlnx_qos), C(cma_roce_mode) or C(cma_roce_tos) at boot, or write to
-    the same files, are read. One that is ordered behind the boot service and sets another value is an error that names
-    the file and the line, unless O(permanent=false). Others are in RV(conflicts), and where it is not known who comes
-    last, neither is what the next boot brings.
+    the same files, are read. If one is ordered after the boot service and sets another value, the module fails and
+    names the file and the line, unless O(permanent=false). Others are listed in RV(conflicts), and if it is unknown
+    which runs last, RV(status) is V(unknown).
   - Nothing of this survives a reboot by itself. The boot service (P(gpufleet.node.node_tools#role)) applies the
     declaration, and C(gpufleet-rdma.service) sets devices that come later, which the rule
     C(/etc/udev/rules.d/99-gpufleet-rdma.rules) starts. Both load C(nvidia_peermem) once there are an RDMA device and

@@ -37,8 +37,7 @@ def fault_of(value: Any, concerns: Sequence[str]) -> Optional[str]:
     if checked.error_messages:
         return "; ".join(message.rstrip(".") for message in checked.error_messages) + "."
     try:
-        for number, entry in enumerate(checked.validated_parameters[VARIABLE] or ()):
-            accepted.parse((entry,), first=number)
+        accepted.parse(checked.validated_parameters[VARIABLE] or (), called=VARIABLE)
     except DeclarationError as error:
-        return f"of {error.object}, {error.cause}."
+        return f"{error.object}: {error.cause}."
     return None

@@ -17,14 +17,14 @@ MIG_DEVICES = {"2": BALANCED, "3": BALANCED, "4": ["1g.10gb@4", "1g.10gb@5", "3g
 # ``other_layout`` of inventory/fleet.yml.
 OTHER_MIG_DEVICES = {**MIG_DEVICES, "2": ["1g.10gb@0", "1g.10gb@1", "1g.10gb@2", "1g.10gb@3", "3g.40gb@4"]}
 
-VENDOR = ("sysctl.d", "sysctl vm.swappiness", "30", "us")
+VENDOR = ("sysctl.d", "sysctl", "vm.swappiness", "30", "us")
 # Who else sets by node what ``inventory/fleet.yml`` declares, what and to which value, and who wins.
 OTHERS = {
     "bookworm": {
         VENDOR,
-        ("tuned", "sysctl vm.swappiness", "10", "us"),
-        ("tuned", "sysctl vm.dirty_background_ratio", "3", "us"),
-        ("cloud-init", "swap", "64M", "us"),
+        ("tuned", "sysctl", "vm.swappiness", "10", "us"),
+        ("tuned", "sysctl", "vm.dirty_background_ratio", "3", "us"),
+        ("cloud-init", "node", "swap", "64M", "us"),
     },
     "trixie": {VENDOR},
 }

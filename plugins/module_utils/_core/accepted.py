@@ -2,18 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Other owners of which it is not known what they do at boot, and those that the inventory accepts.
+"""Other owners that may set a setting at boot, and those that the inventory accepts.
 
-Where another owner may set a setting, what the next boot brings is not known, and the setting is not in sync. An
-operator who has read the script says so in the inventory, with a reason and if need be a date. What is accepted is
-counted apart from what is in sync, so that a report never hides it.
+Where another owner may set a setting, its value after the next boot is unknown, and the setting is not in sync. An
+operator who has read the script accepts it in the inventory, with a reason and if need be a date. What is accepted is
+counted separately from what is in sync, so that no report hides it.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple
 
 from .change import THEM, WINNER_UNKNOWN, Conflict, Plan
 from .errors import DeclarationError
@@ -21,12 +21,14 @@ from .setting import Setting
 from .value import frozen, replace
 
 OPTION = "accepted"
+_OPEN = (THEM, WINNER_UNKNOWN)
+_Key = Tuple[str, str]
 
 
 @frozen
 class Acceptance:
-    """An entry of the option. ``object``, ``setting`` and ``owner`` are shell globs; ``until`` is the last day that it
-    counts, as ``YYYY-MM-DD`` in UTC, and empty without an end.
+    """An entry of the option. ``object``, ``setting`` and ``owner`` are shell globs; ``until`` is the last day on
+    which it counts, as ``YYYY-MM-DD`` in UTC, and empty if it never expires.
     """
 
     object: str
@@ -48,19 +50,18 @@ class Acceptance:
         return f"until {self.until}: {self.reason}" if self.until else self.reason
 
 
-def parse(entries: Iterable[Mapping[str, Any]], *, first: int = 0) -> Tuple[Acceptance, ...]:
-    """``first`` is the number of the first entry.
-
-    Raises ``DeclarationError`` for an entry without a reason, or with a day that the calendar does not have.
+def parse(entries: Iterable[Mapping[str, Any]], *, called: str = OPTION) -> Tuple[Acceptance, ...]:
+    """``called`` is the name of the list. Raises ``DeclarationError`` for an entry without a reason, or with a date
+    that the calendar does not have.
     """
     found = []
-    for number, entry in enumerate(entries, first):
-        until, where = str(entry.get("until") or ""), f"{OPTION}[{number}]"
-        if until and not _is_day(until):
-            cause, hint = f"until is {until}, and must be a day such as 2027-03-31", "correct it in the inventory"
+    for number, entry in enumerate(entries):
+        until, where = str(entry.get("until") or ""), f"{called}[{number}]"
+        if until and not _is_date(until):
+            cause, hint = f"until is {until}, but must be a date such as 2027-03-31", "correct it in the inventory"
             raise DeclarationError("read {}", object=where, cause=cause, hint=hint)
         if not str(entry["reason"]).strip():
-            raise DeclarationError("read {}", object=where, cause="reason is empty", hint="say why it is accepted")
+            raise DeclarationError("read {}", object=where, cause="reason is empty", hint="write why it is accepted")
         names = {name: str(entry.get(name) or "*") for name in ("object", "setting", "owner")}
         found.append(Acceptance(reason=str(entry["reason"]).strip(), until=until, **names))
     return tuple(found)
@@ -69,43 +70,59 @@ def parse(entries: Iterable[Mapping[str, Any]], *, first: int = 0) -> Tuple[Acce
 def judge(plan: Plan, acceptances: Sequence[Acceptance], *, permanent: bool, today: str = "") -> Plan:
     """The plan, in which a setting is unknown that another owner may set, and accepted where the inventory says so.
 
-    Without ``permanent`` the next boot is not what the run is about, and nothing becomes unknown.
+    A conflict that is about no setting of the plan gets one without values. Without ``permanent`` the next boot is not
+    what the run is about, and nothing becomes unknown.
     """
-    open_ones = [one for one in plan.conflicts if one.wins in (THEM, WINNER_UNKNOWN)]
-    if not open_ones:
+    if all(one.wins not in _OPEN for one in plan.conflicts):
         return plan
     day = today or time.strftime("%Y-%m-%d", time.gmtime())
-    settings = {(row.object, row.setting): row for row in plan.settings}
+    doubts: Dict[_Key, List[str]] = {}
+    accepted: Dict[_Key, List[str]] = {}
     conflicts: List[Conflict] = []
     for conflict in plan.conflicts:
-        about = [one for one in acceptances if one.is_about(conflict)] if conflict in open_ones else []
+        about = [one for one in acceptances if conflict.wins in _OPEN and one.is_about(conflict)]
         counts = next((one for one in about if not one.has_expired(day)), None)
+        conflicts.append(conflict if counts is None else replace(conflict, accepted=counts.words))
         key = (conflict.object, conflict.setting)
         if counts is not None:
-            conflicts.append(replace(conflict, accepted=counts.words))
-        else:
-            conflicts.append(conflict)
-        row = settings.get(key)
-        if row is not None and (counts is not None or (permanent and conflict.wins == WINNER_UNKNOWN)):
-            settings[key] = _judged(row, conflict, counts, about[:1])
-    rows = tuple(settings.pop((row.object, row.setting), row) for row in plan.settings)
+            accepted.setdefault(key, []).append(_accepted(conflict, counts))
+        elif permanent and conflict.wins == WINNER_UNKNOWN:
+            doubts.setdefault(key, []).append(_doubt(conflict, about))
+    known = {(row.object, row.setting) for row in plan.settings}
+    lacking = [
+        Setting(*key, None, None, None, key[0], False, False) for key in {**doubts, **accepted} if key not in known
+    ]
+    rows = tuple(
+        replace(row, doubt="; ".join(doubts.get(key, ())), accepted="; ".join(accepted.get(key, ())))
+        if key in doubts or key in accepted
+        else row
+        for row in (*plan.settings, *lacking)
+        for key in [(row.object, row.setting)]
+    )
     return replace(plan, settings=rows, conflicts=tuple(conflicts))
 
 
-def _judged(row: Setting, conflict: Conflict, counts: Optional[Acceptance], expired: Sequence[Acceptance]) -> Setting:
-    """``counts`` is the entry that accepts the conflict, ``expired`` those that did so before."""
-    said = f"{conflict.owner} {'sets' if conflict.wins == THEM else 'may set'} it"
-    said += f" to {conflict.value}" if conflict.value else ""
-    said += f" at boot, see {conflict.path}" + ("" if conflict.line is None else f":{conflict.line}")
-    if counts is not None:
-        text = f"{said}; accepted{' ' if counts.until else ': '}{counts.words}"
-        return replace(row, accepted="; ".join(filter(None, (row.accepted, text))))
-    for one in expired:
-        said += f"; this was accepted {one.words}"
-    return replace(row, doubt="; ".join(filter(None, (row.doubt, said))))
+def _accepted(conflict: Conflict, counts: Acceptance) -> str:
+    """Of another owner that wins the value may be a sentence, such as what a daemon does."""
+    said = (
+        _doubt(conflict, ())
+        if conflict.wins == WINNER_UNKNOWN
+        else f"{conflict.owner} may set it, see {_place(conflict)}"
+    )
+    return f"{said}; accepted{' ' if counts.until else ': '}{counts.words}"
 
 
-def _is_day(text: str) -> bool:
+def _doubt(conflict: Conflict, expired: Sequence[Acceptance]) -> str:
+    to = f" to {conflict.value}" if conflict.value else ""
+    said = f"{conflict.owner} may set it{to} at boot, see {_place(conflict)}"
+    return f"{said}; the acceptance expired on {expired[0].until} ({expired[0].reason})" if expired else said
+
+
+def _place(conflict: Conflict) -> str:
+    return conflict.path if conflict.line is None else f"{conflict.path}:{conflict.line}"
+
+
+def _is_date(text: str) -> bool:
     if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
         return False
     try:

@@ -26,8 +26,6 @@ UNKNOWN = "unknown"
 INVALID = "invalid"
 # As declared, while another owner may set it too, which the inventory accepts. It is no status of a concern.
 ACCEPTED = "accepted"
-# In place of a value at boot.
-NOT_KNOWN = "not known"
 
 
 @frozen
@@ -73,8 +71,8 @@ class Setting:
             "setting": self.setting,
             "wanted": self.wanted,
             "effective": self.effective,
-            "boot": NOT_KNOWN if self.doubt else self.boot,
+            "boot": UNKNOWN if self.doubt else self.boot,
             "status": self.status,
         }
-        note = self.doubt or self.accepted
+        note = {UNKNOWN: self.doubt, ACCEPTED: self.accepted}.get(self.status)
         return {**row, "note": note} if note else row

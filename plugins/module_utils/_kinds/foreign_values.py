@@ -119,10 +119,10 @@ def conflicts_of(findings: Sequence[Finding], scope: Scope) -> Tuple[Conflict, .
         refusal = OwnedByAnother(
             f"set {one.setting}",
             object=one.object,
-            cause=f"{one.owner} sets it at every boot, at {where}, and its value stays",
+            cause=f"{one.owner} sets another value after gpufleet at each boot ({where})",
             found=one.value,
             wanted=wanted,
-            hint="remove it there, or declare the same value",
+            hint="delete that line, declare its value, or set permanent: false",
         )
         refusal.conflicts = conflicts
         raise refusal

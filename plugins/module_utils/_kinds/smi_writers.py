@@ -51,6 +51,7 @@ def read(files: Files, scope: Scope, *, otherwise: str = "") -> Tuple[SmiWrite, 
     from .boot_order import carrier_of, last_word
 
     carrier = carrier_of(files, scope) or otherwise
+    wins = {owner: last_word(files, owner, carrier) for owner in {one.owner: None for one in lines}}
     return tuple(
         SmiWrite(
             one.owner,
@@ -60,7 +61,7 @@ def read(files: Files, scope: Scope, *, otherwise: str = "") -> Tuple[SmiWrite, 
             said.value,
             said.ids,
             one.in_doubt or said.in_doubt,
-            last_word(files, one.owner, carrier),
+            wins[one.owner],
         )
         for one in lines
         for said in smi_arguments.parse(one.arguments)

@@ -82,11 +82,11 @@ def refuse(
     failing = [one for one in bound if one.cpus & online and not one.cpus & cpus]
     if not failing:
         return
-    lines = first_of([f"{one.unit} ({one.path}, line {one.line})" for one in failing], SHOWN)
+    lines = first_of([f"{one.unit} ({one.path}:{one.line})" for one in failing], SHOWN)
     raise DeclarationError(
         goal,
         object=slice,
-        cause=f"{lines} would fail at the next start with status 215/CPUAFFINITY, since {WORD}= would have no CPU left",
+        cause=f"{lines} could not start again (status 215/CPUAFFINITY), as {WORD}= has no CPU in this slice",
         found=first_of([f"{one.unit} on CPUs {cpulist.render(one.cpus)}" for one in failing], SHOWN),
         wanted=cpulist.render(cpus),
         hint=f"change or remove {WORD}= there, or {hint}",

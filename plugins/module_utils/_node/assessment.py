@@ -39,7 +39,7 @@ ISOLATING = ("isolcpus", "nohz_full")
 # The concerns that say how many files may be open (``_kinds.open_files``).
 LIMITING_FILES = frozenset(("kernel_tunables", "resource_limits"))
 
-READ_IT = "Read what it does, then remove it there, or add an entry to gpufleet_accepted in the inventory"
+READ_IT = "Read that line, then delete it, declare its value, or add an entry to gpufleet_accepted in the inventory"
 DEFECT = "this is a defect of the collection, report it with the exception in the result"
 
 Validate = Callable[[AnyConcern, Mapping[str, Any]], Params]
@@ -110,7 +110,12 @@ def assess_node(
     return {
         "concerns": results,
         "drifted": [name for name, status in statuses.items() if status == DRIFTED],
-        "pending": [name for name, status in statuses.items() if status == PENDING],
+        # What waits does so whatever the next boot brings.
+        "pending": [
+            name
+            for name, status in statuses.items()
+            if status == PENDING or (name in doubted and results[name]["needs"])
+        ],
         "unknown": [name for name, status in statuses.items() if status == UNKNOWN and name not in doubted],
         "unknown_at_boot": doubted,
         "in_sync": [name for name, status in statuses.items() if status == IN_SYNC],
@@ -276,8 +281,8 @@ def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
 
 
 def _doubted(doubts: Sequence[str]) -> str:
-    more = f", and {counted(len(doubts) - 1, 'more setting')}" if len(doubts) > 1 else ""
-    return f"It is not known what the next boot brings to {doubts[0]}{more}. {READ_IT}."
+    more = f" ({counted(len(doubts) - 1, 'more setting')} may change too)" if len(doubts) > 1 else ""
+    return f"The next boot may change {doubts[0]}{more}. {READ_IT}."
 
 
 def failed(error: GpuFleetError) -> Dict[str, Any]:

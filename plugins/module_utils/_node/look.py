@@ -13,7 +13,7 @@ from .._core import arguments
 from .._core.contract import AnyConcern
 from .._core.errors import DeclarationError
 from .._core.nearest import did_you_mean
-from .._core.setting import IN_SYNC
+from .._core.setting import ACCEPTED, IN_SYNC
 from .._core.shared_options import SHARED_OPTIONS
 from .assessment import assess_node, node_diff
 from .registry import REGISTRY
@@ -97,6 +97,7 @@ def _objections(answer: Mapping[str, Any], *, expect: str, check_mode: bool) -> 
         differences = [
             f"{row['object']} {row['setting']} is {row['effective']} (at boot {row['boot']}), wanted {row['wanted']}"
             for row in result["settings"]
+            if row["status"] not in (IN_SYNC, ACCEPTED)
         ]
         texts[name] = result.get("msg") or "; ".join(differences)
     return texts

@@ -207,15 +207,16 @@ def _key(row: Row) -> Tuple[Any, ...]:
     if row["status"] == UNMANAGED:
         # What one reason keeps several concerns from is said once.
         return row["status"], _word(row) if _word(row) in MANY else row["setting"], row["note"]
-    if row.get("note"):
-        return row.get("concern"), row["object"], row["setting"], row["status"], row["note"]
+    note = row.get("note")
+    if note and all(row[name] is None for name in VALUES):
+        return row.get("concern"), row["object"], row["setting"], row["status"], note
     kind = kind_of(row)
     if kind == DEVICE:
         return row.get("concern"), kind, _word(row), row["status"]
     # A kind that is not known says nothing of what its objects have in common.
     alike = (row["object"],) if kind == OBJECT else ()
     named = () if is_ours(row) else (row.get("concern"), row["setting"])
-    return (kind, *alike, *named, *(row[name] for name in VALUES), row["status"])
+    return (kind, *alike, *named, *(row[name] for name in VALUES), row["status"], note)
 
 
 def _line(rows: Sequence[Row]) -> TableLine:
@@ -227,12 +228,15 @@ def _line(rows: Sequence[Row]) -> TableLine:
     if note:
         kind = DEVICE if _word(first) in MANY else kind_of(first)
         setting = "" if first["setting"] == NOTHING else _settings(by_node)
-        cells: Tuple[str, ...] = (_objects(by_node, kind), setting, *("" for _value in VALUES), first["status"])
-        return TableLine(by_node, cells, note, False)
-    alone = len({row["object"] for row in rows}) == 1
-    values = (_text(_together([row[name] for row in rows], alone=alone)) for name in VALUES)
-    cells = (_objects(by_node, kind_of(first)), _settings(by_node), *values, first["status"])
+        values = _values(rows) if any(first[name] is not None for name in VALUES) else [""] * len(VALUES)
+        return TableLine(by_node, (_objects(by_node, kind), setting, *values, first["status"]), note, False)
+    cells = (_objects(by_node, kind_of(first)), _settings(by_node), *_values(rows), first["status"])
     return TableLine(by_node, cells, "", is_ours(first))
+
+
+def _values(rows: Sequence[Row]) -> List[str]:
+    alone = len({row["object"] for row in rows}) == 1
+    return [_text(_together([row[name] for row in rows], alone=alone)) for name in VALUES]
 
 
 def _objects(by_node: Mapping[str, Sequence[Row]], kind: str) -> str:

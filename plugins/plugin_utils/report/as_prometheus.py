@@ -48,7 +48,7 @@ def metrics(report: Report) -> List[Metric]:
         ),
         Metric(
             "gpufleet_settings",
-            "Settings by status; unknown and invalid also count concerns, unmanaged is what cannot be set.",
+            "Settings by status; unknown and invalid include concerns that could not be read, unmanaged cannot be set.",
             [({"status": status}, count) for status, count in report.totals.counts.items()],
         ),
         Metric(

@@ -62,8 +62,11 @@ def test_the_right_entries_have_no_fault() -> None:
         ({"owner": "x", "reason": "y"}, "missing required arguments: concern"),
         ({**OF_ANOTHER, "concern": "hugepage"}, "value of concern must be one of: cpu_power, hugepages"),
         ({**OF_ANOTHER, "untill": "2027-01-01"}, "untill"),
-        ({**OF_ANOTHER, "until": "soon"}, "of accepted[1], until is soon, and must be a day such as 2027-03-31."),
-        ({**OF_ANOTHER, "reason": ""}, "of accepted[1], reason is empty."),
+        (
+            {**OF_ANOTHER, "until": "soon"},
+            "gpufleet_accepted[1]: until is soon, but must be a date such as 2027-03-31.",
+        ),
+        ({**OF_ANOTHER, "reason": ""}, "gpufleet_accepted[1]: reason is empty."),
         ("tuned", "Elements value for option 'gpufleet_accepted' is of type"),
     ],
 )
@@ -75,7 +78,7 @@ def test_a_wrong_entry_stops_the_run_before_it_looks_at_a_node(tmp_path: Path) -
     hosts = {name: {"ansible_connection": "local"} for name in ("h1", "h2")}
     wrong = [{"concern": "hugepages", "owner": "tuned", "reason": "x", "until": "31.3.2027"}]
     output = ansible_playbook(tmp_path, {"hosts": hosts, "vars": {VARIABLE: wrong}}, "gpufleet.node.audit")
-    assert f"Cannot use the variable {VARIABLE} (on h[1-2]): of accepted[0], until is 31.3.2027" in output
+    assert f"Cannot use the variable {VARIABLE} (on h[1-2]): {VARIABLE}[0]: until is 31.3.2027" in output
     assert "Look at the fleet" not in output.partition("fatal: ")[2]
 
 

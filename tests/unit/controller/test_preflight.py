@@ -168,7 +168,7 @@ def test_another_owner_who_wins_is_what_the_fleet_says_he_is(node: Facts, confli
     node["owners"] = [OPERATOR, {**OPERATOR, "setting": "container runtime"}]
     found = preflight(node, look, conflicts=conflicts)
     texts = [
-        "hugepages: tuned sets transparent_hugepages enabled to never in /etc/tuned/x",
+        "hugepages: tuned sets transparent_hugepages enabled to never in /etc/tuned/x:3",
         "gpu_settings: gpu-operator manages the driver and its settings (/run/nvidia/driver)",
     ]
     assert found == {"refused": [], "warned": [], **({kind: texts} if kind else {})}

@@ -42,7 +42,7 @@ def test_what_another_may_set_is_unknown_and_says_who() -> None:
         "setting": "vm.swappiness",
         "wanted": "0",
         "effective": "0",
-        "boot": "not known",
+        "boot": "unknown",
         "status": "unknown",
         "note": SAID,
     }
@@ -53,6 +53,11 @@ def test_what_another_may_set_is_unknown_and_says_who() -> None:
 @pytest.mark.parametrize("wins", ["them", "us"])
 def test_what_is_known_to_win_or_to_lose_leaves_nothing_unknown(wins: str) -> None:
     assert statuses(judged(replace(MAY, wins=wins))) == ["in_sync", "in_sync", "in_sync"]
+
+
+def test_every_row_of_a_setting_stays_and_has_the_doubt() -> None:
+    plan = Plan((replace(ROW, effective="9"), ROW, OTHER), conflicts=(MAY,))
+    assert statuses(accepted.judge(plan, (), permanent=True)) == ["drifted", "drifted", "unknown", "in_sync"]
 
 
 def test_without_the_next_boot_nothing_is_unknown() -> None:
@@ -78,7 +83,7 @@ def test_an_entry_accepts_what_it_matches_and_it_is_counted_apart(conflict: Conf
     assert statuses(plan) == ["in_sync", "accepted", "in_sync"]
     (entry,) = plan.conflicts
     assert entry.accepted == "until 2026-11-29: known"
-    said = SAID if conflict is MAY else SAID.replace("may set", "sets")
+    said = SAID if conflict is MAY else "tune.service may set it, see /opt/tune:3"
     assert plan.settings[0].row()["note"] == f"{said}; accepted until 2026-11-29: known"
 
 
@@ -92,7 +97,7 @@ def test_an_entry_about_something_else_accepts_nothing(entry: Dict[str, Any]) ->
 def test_an_entry_that_has_expired_accepts_nothing_and_is_named() -> None:
     plan = judged(MAY, {"until": "2026-11-28"})
     assert statuses(plan)[0] == "unknown"
-    assert plan.settings[0].doubt == f"{SAID}; this was accepted until 2026-11-28: known"
+    assert plan.settings[0].doubt == f"{SAID}; the acceptance expired on 2026-11-28 (known)"
 
 
 def test_a_later_entry_counts_where_one_before_it_has_expired() -> None:
@@ -105,6 +110,21 @@ def test_of_two_owners_both_must_be_accepted() -> None:
     (entry,) = accepted.parse([{"owner": "tune.service", "reason": "known"}])
     found = accepted.judge(plan, (entry,), permanent=True, today=TODAY)
     assert (found.status, found.settings[0].doubt) == ("unknown", SAID.replace("tune.service", "other.service"))
+
+
+@pytest.mark.parametrize(("conflict", "status"), [(MAY, "unknown"), (WINS, "in_sync")], ids=["may", "wins"])
+def test_a_conflict_about_no_setting_of_the_plan_is_not_lost(conflict: Conflict, status: str) -> None:
+    plan = Plan((OTHER,), conflicts=(conflict,))
+    assert accepted.judge(plan, (), permanent=True, today=TODAY).status == status
+    (entry,) = accepted.parse([{"owner": "tune.service", "reason": "known"}])
+    found = accepted.judge(plan, (entry,), permanent=True, today=TODAY)
+    assert statuses(found) == ["in_sync", "in_sync", "accepted"]
+    assert found.settings[1].row()["note"].endswith("accepted: known")
+
+
+def test_a_setting_that_differs_is_shown_with_its_values_although_it_is_accepted() -> None:
+    plan = judged(MAY, {}, row=replace(ROW, boot="60"))
+    assert (plan.settings[0].status, "note" in plan.settings[0].row()) == ("drifted", False)
 
 
 @pytest.mark.parametrize(

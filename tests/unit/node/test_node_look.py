@@ -16,6 +16,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.baseline impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.change import (
     Blocker,
     Change,
+    Conflict,
     Plan,
     Step,
     Unmanaged,
@@ -89,6 +90,18 @@ def look(
     return assess_node(declared, host, validate=validate, full=full, registry=entries)
 
 
+def declaration_of(entry: RegisteredConcern, declared: Mapping[str, Any]) -> str:
+    """What lies on the node once it was converged."""
+    document = {
+        "schema": 1,
+        "concern": entry.name,
+        "collection_version": "1",
+        "apply_at_boot": entry.concern.apply_at_boot,
+        "declaration": {"value": declared["value"]},
+    }
+    return json.dumps(document)
+
+
 @pytest.fixture
 def host(tmp_path: Path) -> FakeHost:
     return build(tmp_path, {"/sys/one": "1\n", "/sys/two": "2\n", "/etc/os-release": 'ID=debian\nVERSION_ID="13"\n'})
@@ -128,6 +141,27 @@ def test_what_waits_for_somebody_to_be_told_is_run_again_until_he_was(
 ) -> None:
     answer = look(host, {"one": {"value": "2"}}, RegisteredConcern.of(Waits("one", needs=needs), tells=("listener",)))
     assert (answer["pending"], answer["to_converge"]) == (["one"], to_converge)
+
+
+class Doubted(Waits):
+    """A concern that another owner may set at boot."""
+
+    def plan(self, state: str, desired: str, scope: Scope) -> Plan:
+        conflict = Conflict("tune.service", "/opt/tune", 3, self.name, "value", "9", "unknown")
+        return replace(super().plan(state, desired, scope), conflicts=(conflict,))
+
+
+def test_what_another_may_set_at_boot_needs_no_run_and_what_waits_still_waits(host: FakeHost) -> None:
+    entries = [RegisteredConcern.of(Doubted(name, needs="reboot")) for name in ("one", "two")]
+    declared = {"one": {"value": "1", "permanent": True}, "two": {"value": "3", "permanent": True}}
+    for entry in entries:
+        host.files.replace(f"/etc/gpufleet/declared.d/{entry.name}.json", declaration_of(entry, declared[entry.name]))
+    answer = look(host, declared, *entries)
+    assert (answer["unknown_at_boot"], answer["unknown"], answer["in_sync"]) == (["one", "two"], [], [])
+    assert (answer["pending"], answer["to_converge"]) == (["two"], [])
+    assert answer["concerns"]["one"]["msg"].startswith(
+        "The next boot may change one value: tune.service may set it to 9"
+    )
 
 
 class Occupied(Tunable):

@@ -36,7 +36,7 @@ def test_the_node_itself_says_that_all_is_right_and_who_else_sets_it_and_loses(h
     assert status.rc == 0, status.stdout + status.stderr
     concerns = json.loads(status.stdout)["concerns"]
     said = {
-        (entry["owner"], entry["setting"], entry["value"], entry["wins"])
+        (entry["owner"], entry["object"], entry["setting"], entry["value"], entry["wins"])
         for name in ("kernel_tunables", "node_swap")
         for entry in concerns[name]["conflicts"]
     }

@@ -66,7 +66,7 @@ class Layer:
                 raise self._strange(keys[:depth], found, dict)
             alike = [key] if keys[:depth] == self.names else [one for one in found if one.lower() == key.lower()]
             if len(alike) > 1:
-                cause = f"{' and '.join(alike)} are two spellings of one key, either of which may count"
+                cause = f"{' and '.join(alike)} are the same key in other case, and either may count: keep one"
                 raise not_understood(self.document.path, cause)
             made += alike or [key]
             found = found.get(made[-1], {})

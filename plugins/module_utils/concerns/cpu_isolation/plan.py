@@ -123,7 +123,7 @@ def refuse_affinities(state: CpuIsolationState, desired: CpuIsolationDesired) ->
     from ..._linux import cpu_affinity
 
     for name, cpus in desired.slices.items():
-        hint = "leave the service out of daemons" if name == HOUSEKEEPING else "set another Slice= for the service"
+        hint = "remove it from daemons" if name == HOUSEKEEPING else "move the service to another slice with Slice="
         bound = state.affinities.get(name, ())
         cpu_affinity.refuse("confine {}", name, bound, cpus=cpus, online=state.online, hint=hint)
 

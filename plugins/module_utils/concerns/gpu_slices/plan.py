@@ -152,7 +152,7 @@ def _refuse_affinities(state: GpuSlicesState, desired: GpuSlicesDesired) -> None
             below = f"{one.name[: -len('.slice')]}-"
             bound = [service for service in state.bound if service.slice == one.name or service.slice.startswith(below)]
             cpus = frozenset(cpulist.parse(one.values[CPUS]))
-            hint = "set another Slice= for the service"
+            hint = "move the service to another slice with Slice="
             cpu_affinity.refuse("make the slice {}", one.name, bound, cpus=cpus, online=state.online, hint=hint)
 
 

@@ -34,8 +34,8 @@ CONFIGURATION = regex(r"/(?:etc|lib|run)/modprobe\.d/[^/]+\.conf")
 HINTS = {
     "lsinitrd": 'add install_items+=" {files} " to a file in /etc/dracut.conf.d, or set hostonly="yes" there, '
     "then run again",
-    "lsinitramfs": "check that /etc/initramfs-tools/update-initramfs.conf has update_initramfs=yes, and what "
-    "/etc/initramfs-tools/hooks removes, then run again",
+    "lsinitramfs": "check that /etc/initramfs-tools/update-initramfs.conf has update_initramfs=yes, and that nothing "
+    "in /etc/initramfs-tools/hooks removes the file, then run again",
 }
 
 
@@ -93,7 +93,9 @@ def _list(path: str, lister: str, asked: Sequence[str], host: Host) -> Image:
 
 
 def _not_listed(path: str, cause: str) -> CannotLook:
-    hint = "repair what keeps it from being listed, then run again; until then it is not known what the next boot loads"
+    hint = (
+        "correct what keeps it from being listed, then run again; until then it is unknown which modules a boot loads"
+    )
     return CannotLook("list the files in {}", object=path, cause=cause, hint=hint)
 
 
@@ -102,8 +104,8 @@ def _refused(path: str, lacking: Sequence[Need], lister: str) -> Refused:
     them = "it" if len(lacking) == 1 else "them"
     files = tuple(dict.fromkeys(need.files[0] for need in lacking))
     return Refused(
-        "use modprobe.d in {}",
+        "apply the settings of modules in {}",
         object=path,
-        cause=f"it has {names}, but not {' and '.join(files)}, and so the next boot may load {them} without the file",
+        cause=f"it has {names}, but not {' and '.join(files)}, so the next boot may load {them} without these settings",
         hint=HINTS[lister].format(files=" ".join(files)),
     )

@@ -148,11 +148,11 @@ class KernelModulesState:
     def modprobe_copy(self) -> str:
         """What the images have in place of copies of our files."""
         if self.faults:
-            return f"without our files: {', '.join(f'{name} in {path}' for name, path in self.faults.items())}"
+            return f"missing: {', '.join(f'for {name} in {path}' for name, path in self.faults.items())}"
         return (
             ANOTHER
             if self.outdated or not self.unread
-            else f"not known: {self.unread} changed since its files were listed"
+            else f"unknown: {self.unread} was built since its files were listed"
         )
 
     def needs(self, name: str) -> Tuple[str, ...]:

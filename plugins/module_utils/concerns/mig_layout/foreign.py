@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import US
+from ..._core.regex import regex
 from ..._core.value import frozen, replace
 from ..._kinds import smi_writers
 from ..._kinds.foreign_values import conflicts_of
@@ -35,6 +36,7 @@ _INSTANCES = (
     smi_arguments.CREATE_COMPUTE,
     smi_arguments.DESTROY_COMPUTE,
 )
+START = regex(r"[0-9]{1,2}")
 
 
 @frozen
@@ -98,7 +100,7 @@ def _of_instances(
     if not (made.unknown or made.emptied or begins_empty) and last.wins != US:
         beside = {profile.number for profile, _count in left(gpu.geometry, target)}
         if any(profile.number in beside for profile, _start in made.created):
-            same, value = False, f"{value} in addition"
+            same, value = False, f"also {value}"
         else:
             # Whichever is first: nothing can be created beside the declared layout, and this one replaces another.
             last = replace(last, wins=US)
@@ -140,7 +142,7 @@ def _profile(text: str, gpu: WantedGpu) -> Optional[Tuple[Profile, Optional[int]
     """A profile by name or number, with the memory slice where it begins behind a colon; None for another text."""
     name, colon, start = text.partition(":")
     profile = profile_of(name, gpu.geometry, device_id=gpu.reading.device_id)
-    if profile is None or (colon and not start.isdecimal()):
+    if profile is None or (colon and not START.fullmatch(start)):
         return None
     return profile, int(start) if colon else None
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequ
 
 from ..._core.change import Conflict
 from ..._core.errors import OwnedByAnother
+from ..._core.regex import regex
 from ..._core.setting import Scalar
 from ..._core.value import frozen
 from ..._linux.tuned import modified
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _MULTIPLY = "readahead_multiply"
 _OF_DISK = {"elevator": SCHEDULER, "readahead": READ_AHEAD, _MULTIPLY: READ_AHEAD}
+NUMBER, FACTOR = regex(r"[0-9]{1,18}"), regex(r"[0-9]{1,9}(\.[0-9]{0,9})?")
 
 
 @frozen
@@ -48,14 +50,17 @@ class Claim:
     def result(self, before: Scalar) -> Scalar:
         """The value behind it; ``>`` and ``<`` of [disk] leave what is larger or smaller already."""
         if self.rule != "disk":
-            return int(self.value) if self.value.isdecimal() else self.value
+            return int(self.value) if NUMBER.fullmatch(self.value) else self.value
         if self.multiplies:
+            # A value that is no number makes tuned fail, which leaves what is there.
+            if not FACTOR.fullmatch(self.value):
+                return before
             return int(float(self.value) * before) if isinstance(before, int) else None
         value = modified(self.value, None if before is None else str(before))
         if value is None:
             return before
         # _parse_ra of plugin_disk.py: an s behind the number counts sectors. What it cannot read, it leaves.
-        match = re.fullmatch(r"(\d+)(\s+s.*|\s.*)?", value)
+        match = re.fullmatch(r"([0-9]{1,18})(\s+s.*|\s.*)?", value)
         if match is None:
             return value if value[:1].isalpha() else before
         return int(match[1]) // 2 if (match[2] or "").strip()[:1] == "s" else int(match[1])

@@ -332,7 +332,7 @@ def boot(
 
 
 def _value(written: QueueWrite) -> Scalar:
-    if written.value and written.setting != SCHEDULER and re.fullmatch(r"-?\d+", written.value):
+    if written.value and written.setting != SCHEDULER and re.fullmatch(r"-?[0-9]{1,18}", written.value):
         return int(written.value)
     return written.value
 

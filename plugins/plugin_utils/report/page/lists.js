@@ -5,7 +5,7 @@ const STRIP = 32; // CPUs in a row
 const DEVICE_WORDS = { gpu: "GPUs", nic: "network cards", nvme: "NVMe drives" };
 
 function valueCells(row) {
-  const wrong = row.status !== "in_sync";
+  const wrong = row.status !== "in_sync" && row.status !== "accepted";
   // Nothing at boot is what is wrong where nothing else is; elsewhere it may not matter.
   const effective = wrong && row.effective !== row.wanted;
   const boot = wrong && row.boot !== row.wanted && (row.boot !== null || !effective);

@@ -29,7 +29,7 @@ const STATUS = [
 ];
 STATUS.forEach((status, rank) => Object.assign(status, { rank }));
 const STATUS_OF = Object.fromEntries(STATUS.map((status) => [status.name, status]));
-STATUS_OF.accepted = { name: "accepted", sign: "\u2295", word: "Accepted", means: "another owner may set it, which the inventory accepts" };
+STATUS_OF.accepted = { name: "accepted", sign: "\u2295", word: "Accepted", means: "another owner sets or may set it, and the inventory accepts that" };
 STATUS_OF.conflict = { name: "conflict", sign: "\u2694", word: "Conflict", means: "something else sets it too" };
 
 function badge(name, text) {

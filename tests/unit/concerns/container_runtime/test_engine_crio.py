@@ -317,7 +317,7 @@ def test_runtimes_of_names_that_differ_in_case_are_two(tmp_path: Path) -> None:
 
 def test_two_spellings_in_one_file_are_unknown(tmp_path: Path) -> None:
     text = '[crio.runtime]\ndefault_runtime = "crun"\nDefault_Runtime = "nvidia"\n'
-    with pytest.raises(CannotLook, match="default_runtime and Default_Runtime are two spellings of one key"):
+    with pytest.raises(CannotLook, match="default_runtime and Default_Runtime are the same key in other case"):
         Machine(tmp_path, {MAIN: text}).read()
 
 

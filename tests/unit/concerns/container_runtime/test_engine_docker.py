@@ -579,8 +579,8 @@ def test_cdi_is_refused_where_dockerd_is_older_than_it_whatever_its_file_says(
     with pytest.raises(DeclarationError) as refused:
         declared(machine, cdi=True)
     assert str(refused.value) == (
-        "Cannot enable CDI on docker: dockerd 24.0 has no CDI, which came with 25.0, and ignores the feature in its "
-        "file. Upgrade Docker, or leave cdi out of this entry."
+        "Cannot enable CDI on docker: dockerd 24.0 does not support CDI (25.0 and newer do), and ignores features.cdi. "
+        "Upgrade Docker, or remove cdi from this entry."
     )
     assert declared(machine, cdi=False)[CDI] is False
     assert CDI not in declared(machine)
@@ -789,7 +789,7 @@ def test_a_daemon_that_cannot_validate_is_not_asked_to(tmp_path: Path) -> None:
         f"Cannot configure docker in {MAIN}: dockerd 20.10 reads no file with a byte-order mark. "
         "The file was left as it is."
     )
-    assert "dockerd 20.10 has no CDI, which came with 25.0" in checked(machine, '{"features": {"cdi": true}}')
+    assert "dockerd 20.10 does not support CDI (25.0 and newer do)" in checked(machine, '{"features": {"cdi": true}}')
 
 
 def test_live_restore_in_a_swarm_is_refused(tmp_path: Path) -> None:

@@ -270,9 +270,9 @@ def test_a_service_that_could_not_start_any_more_is_named(tmp_path: Path, check:
     with pytest.raises(DeclarationError) as caught:
         run(host, check=check)
     assert str(caught.value) == (
-        f"Cannot confine system.slice: pin.service ({PIN}, line 6) would fail at the next start with status "
-        "215/CPUAFFINITY, since CPUAffinity= would have no CPU left (found pin.service on CPUs 4-5, wanted 0-1,8-9). "
-        "Change or remove CPUAffinity= there, or set another Slice= for the service."
+        f"Cannot confine system.slice: pin.service ({PIN}:6) could not start again (status 215/CPUAFFINITY), as "
+        "CPUAffinity= has no CPU in this slice (found pin.service on CPUs 4-5, wanted 0-1,8-9). "
+        "Change or remove CPUAffinity= there, or move the service to another slice with Slice=."
     )
     assert snapshot(tmp_path, leave_out=()) == before
     assert host.files.log == []
@@ -280,7 +280,7 @@ def test_a_service_that_could_not_start_any_more_is_named(tmp_path: Path, check:
 
 def test_of_many_such_services_the_first_are_named(tmp_path: Path) -> None:
     host = machine(tmp_path, {f"{LIB}/pin{number}.service": PINNED for number in range(5)})
-    with pytest.raises(DeclarationError, match=r"pin2\.service \(\S+, line 6\) and 2 more would fail"):
+    with pytest.raises(DeclarationError, match=r"pin2\.service \(\S+:6\) and 2 more could not start"):
         run(host)
 
 
@@ -307,8 +307,8 @@ def test_a_daemon_is_judged_by_the_slice_that_it_moves_to(tmp_path: Path) -> Non
     assert run(host, daemons=[{"name": "chrony.service"}]).remaining.status == "pending"
     with pytest.raises(DeclarationError) as caught:
         run(host, daemons=[{"name": "chrony.service"}, {"name": "pin.service"}])
-    assert str(caught.value).startswith(f"Cannot confine housekeeping.slice: pin.service ({PIN}, line 6) would fail ")
-    assert str(caught.value).endswith("there, or leave the service out of daemons.")
+    assert str(caught.value).startswith(f"Cannot confine housekeeping.slice: pin.service ({PIN}:6) could not start ")
+    assert str(caught.value).endswith("there, or remove it from daemons.")
     assert not host.files.exists(f"{ETC}/pin.service.d/{OURS}")
 
 

@@ -66,8 +66,8 @@ def test_another_value_behind_the_boot_service_is_refused_and_named(
         run(machine, DECLARED)
     wanted = DECLARED[setting]
     assert str(caught.value) == (
-        f"Cannot set {setting} on gpu1: tune.service sets it at every boot, at {UNIT}:5, and its value stays "
-        f"(found {value}, wanted {wanted}). Remove it there, or declare the same value."
+        f"Cannot set {setting} on gpu1: tune.service sets another value after gpufleet at each boot ({UNIT}:5) "
+        f"(found {value}, wanted {wanted}). Delete that line, declare its value, or set permanent: false."
     )
     assert (snapshot(machine.root), machine.log()) == (before, [])
     now = run(machine, DECLARED, permanent=False)

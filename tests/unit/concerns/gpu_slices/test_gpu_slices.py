@@ -419,9 +419,9 @@ def test_a_service_that_could_not_start_in_a_slice_any_more_is_named(gpu_machine
     with pytest.raises(DeclarationError) as caught:
         run(made, gpus=[{}])
     assert str(caught.value) == (
-        f"Cannot make the slice gpu-2.slice: pin.service ({PIN}, line 4) would fail at the next start with status "
-        f"215/CPUAFFINITY, since CPUAffinity= would have no CPU left (found pin.service on CPUs 0-1, wanted {NODE1}). "
-        "Change or remove CPUAffinity= there, or set another Slice= for the service."
+        f"Cannot make the slice gpu-2.slice: pin.service ({PIN}:4) could not start again (status 215/CPUAFFINITY), as "
+        f"CPUAffinity= has no CPU in this slice (found pin.service on CPUs 0-1, wanted {NODE1}). "
+        "Change or remove CPUAffinity= there, or move the service to another slice with Slice=."
     )
     assert snapshot(made.root) == before
 

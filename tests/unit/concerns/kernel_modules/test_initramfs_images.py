@@ -191,14 +191,14 @@ def test_an_image_with_a_blocked_module_and_without_our_file_fails_the_run_with_
     with pytest.raises(Refused) as caught:
         run(host, block=["nouveau"])
     assert str(caught.value).startswith(
-        f"Cannot use modprobe.d in {IMAGE}: it has nouveau, but not {BLOCK_FILE}, and so the next boot may load "
-        "it without the file"
+        f"Cannot apply the settings of modules in {IMAGE}: it has nouveau, but not {BLOCK_FILE}, so the next boot may "
+        "load it without these settings"
     )
     assert f'add install_items+=" {BLOCK_FILE} " to a file in /etc/dracut.conf.d' in caught.value.hint
     status, wrong, ran = look(host, block=["nouveau"])
     assert (status, ran) == ("drifted", [])
     assert ("nouveau", "state", "on demand") in wrong
-    assert ("initramfs", "copy of modprobe.d", f"without our files: nouveau in {IMAGE}") in wrong
+    assert ("initramfs", "copy of modprobe.d", f"missing: for nouveau in {IMAGE}") in wrong
     tool.hostonly = True
     outcome = run(host, block=["nouveau"])
     assert (outcome.remaining.status, outcome.boot) == ("in_sync", {"modules": {"nouveau": "blocked"}})
@@ -261,7 +261,7 @@ def test_an_image_that_another_built_is_not_known_until_a_run_has_listed_it(tmp_
     host, tool = dracut_machine(tmp_path, hostonly=True)
     run(host, block=["nouveau"])
     update(host, IMAGE)
-    words = f"not known: {IMAGE} changed since its files were listed"
+    words = f"unknown: {IMAGE} was built since its files were listed"
     assert look(host, block=["nouveau"]) == ("drifted", [("initramfs", "copy of modprobe.d", words)], [])
     outcome = run(host, block=["nouveau"])
     assert programs_run(host) == [LIST]

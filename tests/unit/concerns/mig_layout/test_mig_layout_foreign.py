@@ -69,12 +69,12 @@ def found(outcome: Outcome) -> List[Tuple[str, str, str, str]]:
         (
             PART,
             ["mig -i 0 -cgi 1g.10gb,2g.20gb:0 -C"],
-            "set instances on gpu0: ...:5 (found 1g.10gb 2g.20gb@0 in addition, wanted 1g.10gb@0)",
+            "set instances on gpu0: ...:5 (found also 1g.10gb 2g.20gb@0, wanted 1g.10gb@0)",
         ),
         (
             PART,
             ["mig -cgi 19 -C"],
-            "set instances on gpu0: ...:5 (found 1g.10gb in addition, wanted 1g.10gb@0)",
+            "set instances on gpu0: ...:5 (found also 1g.10gb, wanted 1g.10gb@0)",
         ),
     ],
 )
@@ -85,10 +85,9 @@ def test_another_mode_or_layout_behind_the_boot_service_is_refused(
     before = snapshot(machine.root)
     with pytest.raises(OwnedByAnother) as caught:
         run(machine, declared)
-    said = message.replace("...", f"tune.service sets it at every boot, at {UNIT}").replace(
-        " (found", ", and its value stays (found"
-    )
-    assert str(caught.value) == f"Cannot {said}. Remove it there, or declare the same value."
+    said = message.replace("...", f"tune.service sets another value after gpufleet at each boot ({UNIT}")
+    said = said.replace(" (found", ") (found")
+    assert str(caught.value) == f"Cannot {said}. Delete that line, declare its value, or set permanent: false."
     assert (snapshot(machine.root), machine.log()) == (before, [])
 
 
@@ -122,7 +121,7 @@ def test_the_declared_layout_other_gpus_and_queries_are_no_finding(
         (FULL, [*ANEW, "mig -cgi 9,9 -C"], "", ("instances", "3g.40gb 3g.40gb", "unknown")),
         (FULL, ["mig -cgi 9,9 -C"], "", ("instances", "3g.40gb 3g.40gb", "us")),
         (PART, ["mig -cgi 9,9 -C"], BEFORE, ("instances", "3g.40gb 3g.40gb", "us")),
-        (PART, ["mig -cgi 19 -C"], "", ("instances", "1g.10gb in addition", "unknown")),
+        (PART, ["mig -cgi 19 -C"], "", ("instances", "also 1g.10gb", "unknown")),
         # What is not understood: instances by their number, a name that this GPU does not have, instances that stay.
         (FULL, ["mig -dci -gi 1"], BEHIND, ("instances", "", "unknown")),
         (FULL, [*ANEW, "mig -cgi 8g.80gb -C"], BEHIND, ("instances", "", "unknown")),

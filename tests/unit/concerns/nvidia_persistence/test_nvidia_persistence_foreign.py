@@ -45,8 +45,8 @@ def test_another_mode_behind_the_boot_service_is_refused(
     with pytest.raises(OwnedByAnother) as caught:
         machine.run(enabled=True)
     assert str(caught.value) == (
-        f"Cannot set persistence_mode on {gpu}: tune.service sets it at every boot, at {UNIT}:5, and its value stays "
-        "(found off, wanted on). Remove it there, or declare the same value."
+        f"Cannot set persistence_mode on {gpu}: tune.service sets another value after gpufleet at each boot "
+        f"({UNIT}:5) (found off, wanted on). Delete that line, declare its value, or set permanent: false."
     )
     assert found(machine.run(enabled=True, permanent=False))[0] == (gpu, "persistence_mode", "off", "them")
 

@@ -293,6 +293,10 @@ def tuned(profile: str, base: str = "", *, enabled: bool = True) -> Dict[str, st
         ),
         pytest.param(tuned('[disk]\nreadahead="64"\n'), 512, None, id="quotes, which tuned cannot read"),
         pytest.param(tuned("[disk]\nreadahead_multiply=1.0\n"), 512, None, id="a factor that leaves it"),
+        *(
+            pytest.param(tuned(f"[disk]\n{line}\n"), 512, None, id=f"no number: {line[:30]}")
+            for line in ("readahead_multiply=two", "readahead_multiply=inf", f"readahead={'9' * 5000}")
+        ),
         pytest.param(
             tuned("[disk]\ncpuinfo_regex=.*AMD.*\nreadahead=64\n"),
             512,

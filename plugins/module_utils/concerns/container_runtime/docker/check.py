@@ -53,7 +53,7 @@ def check(host: Host, configuration: Configuration, edits: Tuple[Edit, ...]) -> 
         if version and version < READS_MARKS and text.startswith(json_text.BOM):
             raise _refused(edit.path, f"dockerd {dotted(version)} reads no file with a byte-order mark")
         if version and version < KNOWS_CDI and _has_cdi(values, edit.path) and not _had_cdi(edit):
-            raise _refused(edit.path, f"dockerd {dotted(version)} has no CDI, which came with 25.0")
+            raise _refused(edit.path, f"dockerd {dotted(version)} does not support CDI (25.0 and newer do)")
         if values.get("live-restore") and _in_swarm(host, configuration):
             raise _refused(edit.path, "dockerd is in a swarm, and live-restore is incompatible with that")
         # The snap may not look into our folder.

@@ -195,8 +195,8 @@ def _refuse_without_cdi(version: Tuple[int, ...]) -> None:
         raise DeclarationError(
             "enable CDI",
             object=DOCKER,
-            cause=f"dockerd {dotted(version)} has no CDI, which came with 25.0, and ignores the feature in its file",
-            hint="upgrade Docker, or leave cdi out of this entry",
+            cause=f"dockerd {dotted(version)} does not support CDI (25.0 and newer do), and ignores features.cdi",
+            hint="upgrade Docker, or remove cdi from this entry",
         )
 
 
