@@ -11,7 +11,7 @@ to: the arguments that ethtool(8) or ip-link(8) would get.
 - ifupdown: interfaces(5), with the options of /etc/network/if-up.d/ethtool of Debian's package ethtool.
 - The scripts of RHEL (sysconfig.txt of initscripts) and wicked (ifcfg(5)).
 - tuned: its plugin net.
-- Scripts that NetworkManager and ifupdown run for each interface.
+- Scripts that NetworkManager (NetworkManager-dispatcher(8)) and ifupdown run for each interface.
 
 What one of them would do only under conditions that these files do not answer is in doubt.
 """
@@ -45,12 +45,22 @@ MANAGER_PROFILES = tuple(f"{top}/NetworkManager/system-connections" for top in (
 # NetworkManager.conf(5); what is read later counts.
 MANAGER_MAIN = "/etc/NetworkManager/NetworkManager.conf"
 MANAGER_FOLDERS = tuple(f"{top}/NetworkManager/conf.d" for top in ("/etc", "/run", "/usr/lib"))
-MANAGER_HOOKS = tuple(f"{top}/NetworkManager/dispatcher.d" for top in ("/etc", "/usr/lib"))
+# What is in pre-down.d runs when an interface goes down.
+MANAGER_HOOKS = tuple(
+    tuple(f"{top}/NetworkManager/dispatcher.d{below}" for top in ("/etc", "/usr/lib"))
+    for below in ("", "/pre-up.d", "/no-wait.d")
+)
+# Of Debian's package network-manager: it runs the scripts of ifupdown for the interfaces of NetworkManager too.
+MANAGER_RUNS_HOOKS = "/etc/NetworkManager/dispatcher.d/01-ifupdown"
+WICKED_UNITS, WICKED_RUNS = ("wicked.service", "wickedd.service"), "/run/wicked"
 SCRIPTS_FOLDER, WICKED_FOLDER = "/etc/sysconfig/network-scripts", "/etc/sysconfig/network"
 IFUPDOWN_STATE = "/run/network/ifstate"
 IFUPDOWN_FILES, IFUPDOWN_FOLDER = "/etc/network/interfaces", "/etc/network/interfaces.d"
 IFUPDOWN_ETHTOOL = "/etc/network/if-up.d/ethtool"
-IFUPDOWN_HOOKS = ("/etc/network/if-pre-up.d", "/etc/network/if-up.d")
+IFUPDOWN_PRE_UP, IFUPDOWN_UP = "/etc/network/if-pre-up.d", "/etc/network/if-up.d"
+# Of Debian's packages bridge-utils, ethtool, ifenslave and vlan (which has ip): they do what options in interfaces(5)
+# say, and nothing without.
+_HOOKS_OF_PACKAGES = ("bridge", "ethtool", "ifenslave", "ip", "vlan")
 
 # The prefixes of options of the profiles of NetworkManager and of ifupdown, with the option of ethtool.
 _OF_PROFILE = {"ring-": "-G", "channels-": "-L", "coalesce-": "-C", "pause-": "-A", "feature-": "-K"}
@@ -99,8 +109,8 @@ _SWITCHES = ("-A", "-K")
 _MTU_OF_PROFILE = (("ethernet", "mtu"), ("802-3-ethernet", "mtu"), ("infiniband", "mtu"))
 _BYTES = regex(r"([0-9]{1,9})([KMG]?)")
 _UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
-# systemd.time(7); a number alone counts seconds.
-_SPAN = regex(r"([0-9]+) ?(us|ms|s|)")
+# systemd.time(7); a number alone counts seconds. Python makes no number of thousands of digits.
+_SPAN = regex(r"([0-9]{1,18}) ?(us|ms|s|)")
 _MICROSECONDS = {"us": 1, "ms": 1000, "s": 1000000, "": 1000000}
 _ASSIGNMENT = regex(r"\s*([A-Za-z0-9_.-]+)\s*=\s*[\"']?([^\"']*?)[\"']?\s*")
 # functions of initscripts: __sed_discard_ignored_files.
@@ -126,7 +136,7 @@ class NetworkReader:
         names: Callable[[str], Sequence[str]],
     ) -> None:
         self._files, self._units = files, units
-        self._text, self._names = text, names
+        self._read, self._names = text, names
         self._by_index: Optional[Dict[str, str]] = None
 
     def read(self) -> Found:
@@ -139,6 +149,9 @@ class NetworkReader:
             yield from self._of_manager()
         yield from self._of_ifcfg()
         yield from self._of_tuned()
+
+    def _text(self, path: str) -> str:
+        return text_at(self._read, path)
 
     def _runs(self, unit: str) -> bool:
         return self._units.status(unit) == systemd.ENABLED
@@ -203,8 +216,18 @@ class NetworkReader:
         for folder in MANAGER_PROFILES:
             for entry in self._names(folder):
                 yield from self._of_profile(f"{folder}/{entry}", active)
-        for path in self._files_in(MANAGER_HOOKS, ""):
+        yield from self._of_manager_hooks(active)
+
+    def _of_manager_hooks(self, active: Active) -> Found:
+        # A script in no-wait.d has a link to it beside that folder.
+        by_place: Dict[str, str] = {}
+        for folders in MANAGER_HOOKS:
+            for path in self._files_in(folders, ""):
+                by_place.setdefault(self._files.resolve(path), path)
+        for path in by_place.values():
             yield from _hook(NETWORK_MANAGER, path, self._text(path))
+        if MANAGER_RUNS_HOOKS in by_place.values():
+            yield from self._of_hooks(NETWORK_MANAGER, IFUPDOWN_UP, [name for _uuid, name in active])
 
     def _active(self) -> Active:
         found = []
@@ -234,7 +257,7 @@ class NetworkReader:
         state = self._text(IFUPDOWN_STATE)
         if not state and not self._runs("networking.service"):
             return
-        up = [line.partition("=")[0] for line in state.splitlines()]
+        up = [line.partition("=")[0] for line in state.splitlines() if line]
         paths = (IFUPDOWN_FILES, *(f"{IFUPDOWN_FOLDER}/{name}" for name in self._names(IFUPDOWN_FOLDER)))
         texts = {path: self._text(path) for path in paths}
         automatic = [
@@ -250,9 +273,18 @@ class NetworkReader:
                 if name in up or name in automatic:
                     in_doubt = command.in_doubt or name not in up
                     yield IFUPDOWN, path, _doubted(command) if in_doubt else command
-        for folder in IFUPDOWN_HOOKS:
-            for entry in self._names(folder):
-                yield from _hook(IFUPDOWN, f"{folder}/{entry}", self._text(f"{folder}/{entry}"))
+        for folder in (IFUPDOWN_PRE_UP, IFUPDOWN_UP):
+            yield from self._of_hooks(IFUPDOWN, folder, (*up, *automatic))
+
+    def _of_hooks(self, owner: str, folder: str, interfaces: Sequence[str]) -> Found:
+        """The scripts of ifupdown, which run for these interfaces alone."""
+        for entry in self._names(folder) if interfaces else ():
+            if entry not in _HOOKS_OF_PACKAGES:
+                path = f"{folder}/{entry}"
+                text = self._text(path)
+                found = (one for name in interfaces for one in _hook(owner, path, text, {"IFACE": name}))
+                # What it does whatever the interface is, it does once.
+                yield from dict.fromkeys(found)
 
     def _of_ifcfg(self) -> Found:
         entries = [entry for entry in self._names(SCRIPTS_FOLDER) if _is_ifcfg(entry)]
@@ -269,8 +301,9 @@ class NetworkReader:
                     yield from _of_manager_ifcfg(path, lines, active)
                 if by_scripts:
                     yield from _of_network_scripts(path, lines)
-        for entry in self._names(WICKED_FOLDER):
-            if _is_ifcfg(entry):
+        entries = [entry for entry in self._names(WICKED_FOLDER) if _is_ifcfg(entry)]
+        if entries and (self._files.is_folder(WICKED_RUNS) or any(map(self._runs, WICKED_UNITS))):
+            for entry in entries:
                 path = f"{WICKED_FOLDER}/{entry}"
                 yield from _of_wicked(path, entry[len("ifcfg-") :], tuple(sections(self._text(path))))
 
@@ -392,10 +425,10 @@ def _stanzas(text: str, *, has_options: bool) -> Iterator[Tuple[str, ShellWrite]
                     yield name, _ethtool(number, option, name, key[len(prefix) :], rest)
 
 
-def _hook(owner: str, path: str, text: str) -> Found:
+def _hook(owner: str, path: str, text: str, variables: Optional[Mapping[str, str]] = None) -> Found:
     """A script that is run for each interface, which it gets as an argument or in its environment."""
     if text.startswith("#!"):
-        yield from ((owner, path, _doubted(found)) for found in read_script(text))
+        yield from ((owner, path, _doubted(found)) for found in read_script(text, variables))
 
 
 def _is_ifcfg(entry: str) -> bool:
@@ -453,6 +486,14 @@ def _of_wicked(path: str, name: str, lines: Sequence[Line]) -> Found:
             yield from ((WICKED, path, one) for one in _mtu(name, number, value, in_doubt=in_doubt))
         elif key.startswith("ETHTOOL_OPTIONS") and len(words) > 2 and words[0].startswith("-"):
             yield WICKED, path, _ethtool(number, words[0], name, *words[2:], in_doubt=in_doubt)
+
+
+def text_at(read: Callable[[str], Optional[str]], path: str) -> str:
+    """The text of a file; empty where there is no file, or a folder, as some stand among the files of another."""
+    try:
+        return read(path) or ""
+    except IsADirectoryError:
+        return ""
 
 
 def assignments(text: str) -> Iterator[Tuple[str, str]]:

@@ -7,7 +7,8 @@
 The forms are those of the manual pages systemd.link(5) and systemd.network(5) of systemd 252, nm-settings-nmcli(5) of
 NetworkManager 1.42, interfaces(5) of ifupdown 0.8.41 with /etc/network/if-up.d/ethtool of ethtool 6.1 in Debian 12,
 doc/sysconfig.txt and network-functions of initscripts, ifcfg(5) and compat-suse.c of wicked, and plugin_net.py of
-tuned 2.20.
+tuned 2.20. The scripts of packages are, in part, those of Debian 12: network-manager 1.42.4, bridge-utils 1.7.1,
+ifenslave 2.13, vlan 2.0.5 and ethtool 6.1.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ TUNED = "/etc/tuned/gpu/tuned.conf"
 WANTS = "/etc/systemd/system/multi-user.target.wants"
 UNITS = "/usr/lib/systemd/system"
 DEVICES = "/sys/devices/pci0000:15/0000:17:00.0/net/eth0", "/sys/devices/virtual/net/bond0"
+HOOKS, DISPATCHED = "/etc/network/if-up.d", "/etc/NetworkManager/dispatcher.d"
+WICKED = {"/run/wicked/leaseinfo.eth0.dhcp.ipv4": ""}
 Command = Tuple[str, str, Optional[int], str, str, bool]
 
 
@@ -128,6 +131,27 @@ SOURCES: Dict[str, Tuple[Mapping[str, str], List[Command]]] = {
         },
         [("NetworkManager", "/etc/NetworkManager/dispatcher.d/50-ring", 3, "ethtool", "-G * rx 4096", True)],
     ),
+    "scripts of NetworkManager before an interface is up, and beside others": (
+        {
+            **CONNECTED,
+            f"{DISPATCHED}/pre-up.d/50-ring": "#!/bin/sh\nethtool -G $1 rx 1\n",
+            f"{DISPATCHED}/no-wait.d/50-ring": "#!/bin/sh\nethtool -G $1 rx 2\n",
+            f"{DISPATCHED}/pre-down.d/50-ring": "#!/bin/sh\nethtool -G $1 rx 3\n",
+        },
+        [
+            ("NetworkManager", f"{DISPATCHED}/pre-up.d/50-ring", 2, "ethtool", "-G * rx 1", True),
+            ("NetworkManager", f"{DISPATCHED}/no-wait.d/50-ring", 2, "ethtool", "-G * rx 2", True),
+        ],
+    ),
+    "scripts of ifupdown that NetworkManager runs": (
+        {
+            **CONNECTED,
+            f"{DISPATCHED}/01-ifupdown": '#!/bin/sh -e\nexport IFACE="$1"\nrun-parts /etc/network/if-up.d\n',
+            f"{HOOKS}/mtu": "#!/bin/sh\nip link set dev $IFACE mtu 9000\n",
+            "/etc/network/if-pre-up.d/mtu": "#!/bin/sh\nip link set dev $IFACE mtu 1\n",
+        },
+        [("NetworkManager", f"{HOOKS}/mtu", 2, "ip", "link set dev eth0 mtu 9000", True)],
+    ),
     "ifcfg, by NetworkManager": (
         {
             **CONNECTED,
@@ -150,8 +174,16 @@ SOURCES: Dict[str, Tuple[Mapping[str, str], List[Command]]] = {
         ],
     ),
     "ifcfg that nothing reads": ({IFCFG: 'ETHTOOL_OPTS="-G eth0 rx 256"\n'}, []),
+    "ifcfg without wicked": ({SUSE: "STARTMODE=auto\nMTU='9000'\nETHTOOL_OPTIONS='-G iface rx 1'\n"}, []),
+    "wicked that is enabled": (
+        {**enabled("wickedd.service"), SUSE: "MTU=9000\n"},
+        [("wicked", SUSE, 1, "ip", "link set dev eth0 mtu 9000", False)],
+    ),
     "wicked": (
-        {SUSE: "STARTMODE=auto\nMTU='9000'\nETHTOOL_OPTIONS='autoneg off'\nETHTOOL_OPTIONS_gro='-K iface gro off'\n"},
+        {
+            **WICKED,
+            SUSE: "STARTMODE=auto\nMTU='9000'\nETHTOOL_OPTIONS='autoneg off'\nETHTOOL_OPTIONS_gro='-K iface gro off'\n",
+        },
         [
             ("wicked", SUSE, 4, "ethtool", "-K eth0 gro off", False),
             ("wicked", SUSE, 2, "ip", "link set dev eth0 mtu 9000", False),
@@ -188,6 +220,36 @@ SOURCES: Dict[str, Tuple[Mapping[str, str], List[Command]]] = {
     "an interface that ifupdown brings up at the next boot": (
         {**enabled("networking.service"), INTERFACES: "auto eth0\niface eth0 inet static\n  mtu 9000\n"},
         [("ifupdown", INTERFACES, 3, "ip", "link set dev eth0 mtu 9000", True)],
+    ),
+    "scripts of ifupdown": (
+        {
+            **UP,
+            "/etc/network/if-pre-up.d/ring": "#!/bin/sh\nethtool -G eth0 rx 512\n",
+            f"{HOOKS}/mtu": '#!/bin/sh\ncase "$IFACE" in\neth*)\n  ip link set dev "$IFACE" mtu 9000\n  ;;\nesac\n',
+        },
+        [
+            ("ifupdown", "/etc/network/if-pre-up.d/ring", 2, "ethtool", "-G eth0 rx 512", True),
+            ("ifupdown", f"{HOOKS}/mtu", 4, "ip", "link set dev eth0 mtu 9000", True),
+        ],
+    ),
+    "scripts of ifupdown for interfaces that it leaves alone": (
+        {**enabled("networking.service"), f"{HOOKS}/mtu": "#!/bin/sh\nip link set dev $IFACE mtu 9000\n"},
+        [],
+    ),
+    "scripts of Debian's packages": (
+        {
+            **UP,
+            "/etc/network/if-pre-up.d/bridge": '#!/bin/sh\nfor port in $i\ndo\n  if [ "$IF_MTU" ]\n  then\n'
+            '    ip link set dev $port mtu "$IF_MTU"\n  fi\ndone\n',
+            "/etc/network/if-pre-up.d/vlan": '#!/bin/sh\nif [ -n "$IF_MTU" -a -n "$IF_VLAN_RAW_DEVICE" ]; then\n'
+            "    ip link set dev $IF_VLAN_RAW_DEVICE mtu $IF_MTU\nfi\n",
+            "/etc/network/if-pre-up.d/ifenslave": '#!/bin/sh\nip link set "$slave" down 2>/dev/null\n',
+            "/etc/network/if-pre-up.d/ethtool": '#!/bin/sh\n[ -z "$S" ] || /sbin/ethtool --change "$IFACE" $S\n',
+            f"{HOOKS}/ifenslave": '#!/bin/sh\nip link show "$IFACE" | grep -sq "state UP"\n',
+            f"{HOOKS}/ethtool": '#!/bin/sh\n[ -z "$SETTINGS" ] || /sbin/ethtool --offload "$IFACE" $SETTINGS\n',
+            f"{HOOKS}/ip": '#!/bin/sh\n[ -n "$IF_MTU" ] && ip link set "$IFACE" mtu "$IF_MTU"\n',
+        },
+        [],
     ),
     "tuned": (
         {
@@ -227,9 +289,66 @@ def test_what_changed_is_read_again_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / PROFILE.lstrip("/")).write_text("[connection]\nuuid=6f1d-aa\n[ethtool]\nring-rx=512\n")
     assert [one[4] for one in commands(files)] == ["-G eth0 rx 512"]
     # A folder that was not there.
+    (tmp_path / "run/wicked").mkdir()
     (tmp_path / SUSE.lstrip("/")).parent.mkdir(parents=True)
     (tmp_path / SUSE.lstrip("/")).write_text("MTU=9000\n")
     assert [one[4] for one in commands(files)] == ["-G eth0 rx 512", "link set dev eth0 mtu 9000"]
+
+
+FOLDERS = (
+    *(f"{DISPATCHED}/{below}" for below in ("no-wait.d", "pre-down.d", "pre-up.d", "pre-up.d/old")),
+    "/usr/lib/NetworkManager/dispatcher.d/pre-up.d",
+    "/etc/NetworkManager/conf.d/old.conf",
+    "/etc/NetworkManager/system-connections/old.nmconnection",
+    "/etc/network/interfaces.d/old",
+    "/etc/network/if-pre-up.d/old",
+    f"{HOOKS}/old",
+    "/etc/sysconfig/network-scripts/ifcfg-old",
+    "/etc/sysconfig/network/ifcfg-old",
+    "/etc/systemd/network/10-old.network",
+    f"{LINK}.d/old.conf",
+)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_among_the_files_says_nothing(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder.lstrip("/")).mkdir(parents=True)
+    there = {**CONNECTED, **UP, **WICKED, INTERFACES: "iface eth0 inet dhcp\n  mtu 9000\n"}
+    expected = [("ifupdown", INTERFACES, 2, "ip", "link set dev eth0 mtu 9000", False)]
+    assert commands(machine(tmp_path, there)) == expected
+
+
+def test_a_system_with_the_package_network_manager(tmp_path: Path) -> None:
+    """The folders of network-manager 1.42.4 in Debian 12."""
+    for top in ("/etc", "/usr/lib"):
+        for below in ("no-wait.d", "pre-down.d", "pre-up.d"):
+            (tmp_path / f"{top}/NetworkManager/dispatcher.d/{below}".lstrip("/")).mkdir(parents=True)
+    for below in ("conf.d", "system-connections"):
+        (tmp_path / "etc/NetworkManager" / below).mkdir()
+    there = {
+        **enabled("NetworkManager.service"),
+        "/etc/NetworkManager/NetworkManager.conf": "[main]\nplugins=ifupdown,keyfile\n\n[ifupdown]\nmanaged=false\n",
+        f"{DISPATCHED}/01-ifupdown": '#!/bin/sh -e\nexport IFACE="$1"\nrun-parts /etc/network/if-up.d\n',
+    }
+    assert commands(machine(tmp_path, {**CONNECTED, **there})) == []
+
+
+def test_a_script_that_need_not_be_waited_for_is_read_once(tmp_path: Path) -> None:
+    """NetworkManager-dispatcher(8): it has a link that leads into no-wait.d."""
+    files = machine(tmp_path, {**CONNECTED, f"{DISPATCHED}/no-wait.d/50-ring": "#!/bin/sh\nethtool -G $1 rx 2\n"})
+    (tmp_path / DISPATCHED.lstrip("/") / "50-ring").symlink_to("no-wait.d/50-ring")
+    assert [one[1] for one in commands(files)] == [f"{DISPATCHED}/50-ring"]
+
+
+def test_a_number_of_any_length_is_read(tmp_path: Path) -> None:
+    """From 3.11 on Python makes no number of more than 4300 digits."""
+    digits = "9" * 5000
+    there = {LINK: f"[Link]\nRxCoalesceSec={digits}us\nMTUBytes={digits}\nRxBufferSize={digits}\n"}
+    there[PROFILE] = f"[connection]\nuuid=6f1d-aa\n[ethernet]\nmtu={digits}\n"
+    assert [one[4] for one in commands(machine(tmp_path, {**TAKEN, **CONNECTED, **there}))] == [
+        "-C eth0 rx-usecs *",
+        f"-G eth0 rx {digits}",
+    ]
 
 
 def test_who_does_not_ask_for_interfaces_reads_nothing_of_them(tmp_path: Path) -> None:

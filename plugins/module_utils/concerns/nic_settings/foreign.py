@@ -111,7 +111,9 @@ def _by_ip(arguments: Sequence[str], interface: Interface) -> Iterator[Said]:
     rest = words[2:]
     name = rest[rest.index("dev") + 1] if "dev" in rest[:-1] else rest[0]
     if MTU in rest[:-1] and rest[0] != "group" and fnmatchcase(interface.name, name):
-        yield Said(interface.name, MTU, _value(rest[rest.index(MTU) + 1], MTU, interface))
+        mtu = rest[rest.index(MTU) + 1]
+        # What is no number ip(8) refuses; it also takes numbers to other bases.
+        yield Said(interface.name, MTU, mtu if mtu.isdecimal() else None)
 
 
 def _by_sysfs(write: BootWrite, interface: Interface) -> Iterator[Said]:

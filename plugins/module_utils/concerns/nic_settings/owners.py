@@ -32,6 +32,7 @@ from ..._linux.network_writers import (
     TUNED,
     assignments,
     sections,
+    text_at,
 )
 from . import links
 
@@ -46,6 +47,8 @@ DHCLIENT_LEASES = "/var/lib/dhcp"
 OF_NETPLAN = ("/run/systemd/network/10-netplan-", "/run/NetworkManager/system-connections/netplan-")
 # systemd.network(5).
 _DHCP_SECTIONS = ("DHCP", "DHCPv4")
+# As ip-link(8) and the leases have it.
+_MTU = regex(r"[0-9]{1,9}")
 # dhclient.leases(5).
 _LEASED_MTU = regex(r"\s*option interface-mtu ([0-9]{1,9});\s*")
 
@@ -94,7 +97,10 @@ def refuse_other(name: str, wanted: int, stated: StatedMtu) -> None:
 
 def _own_lines(files: Files, name: str) -> Iterator[StatedMtu]:
     for one in boot_writers.commands(files, IP):
-        if one.owner in LASTING and one.owner != TUNED and not one.in_doubt and one.arguments[3:5] == (name, "mtu"):
+        if one.owner not in LASTING or one.owner == TUNED or one.in_doubt or one.arguments[3:5] != (name, "mtu"):
+            continue
+        # A script may give ip(8) what that refuses.
+        if _MTU.fullmatch("".join(one.arguments[5:6])):
             yield StatedMtu(one.owner, one.path, one.line or 0, int(one.arguments[5]))
 
 
@@ -106,7 +112,7 @@ def _of_networkd_lease(files: Files, index: str) -> Iterator[StatedMtu]:
     folders = tuple(f"{folder}/{path.rpartition('/')[2]}.d" for folder in NETWORK_FOLDERS)
     takes_leased = ""
     for place in (path, *walk_files(files, folders, ".conf")):
-        for _number, section, key, value in sections(files.read_optional(place) or ""):
+        for _number, section, key, value in sections(text_at(files.read_optional, place)):
             if section in _DHCP_SECTIONS and key == "UseMTU":
                 takes_leased = value.lower()
     if takes_leased in systemd.TRUE:
@@ -124,7 +130,7 @@ def _of_manager_lease(files: Files, index: str) -> Iterator[StatedMtu]:
 
 def _leased(files: Files, path: str, place: Tuple[str, str], owner: str, keep_out: str) -> Iterator[StatedMtu]:
     for number, section, key, value in sections(files.read_optional(path) or ""):
-        if (section, key) == place and value.isdecimal() and int(value):
+        if (section, key) == place and _MTU.fullmatch(value) and int(value):
             yield StatedMtu(owner, path, number, int(value), keep_out)
 
 
@@ -149,5 +155,5 @@ def _is_dhcp_of_ifupdown(files: Files, name: str) -> bool:
     if name not in up:
         return False
     paths = (IFUPDOWN_FILES, *(f"{IFUPDOWN_FOLDER}/{entry}" for entry in files.names(IFUPDOWN_FOLDER)))
-    lines = (line.split() for path in paths for line in (files.read_optional(path) or "").splitlines())
+    lines = (line.split() for path in paths for line in text_at(files.read_optional, path).splitlines())
     return any(words == ["iface", name, "inet", "dhcp"] for words in lines)

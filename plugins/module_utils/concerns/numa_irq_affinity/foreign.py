@@ -13,6 +13,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Iterator, Mapping, Optional, Sequence, Tuple
 
+from ..._core.regex import regex
 from ..._kinds import foreign_values
 from ..._kinds.foreign_values import Said
 from ..._linux import boot_writers, cpulist
@@ -34,6 +35,12 @@ SCRIPTS = ("set_irq_affinity.sh", "set_irq_affinity_bynode.sh", "set_irq_affinit
 # This one is for all cards of the driver, and has other arguments to end that.
 OF_ALL, DRIVERS = "mlnx_affinity", "mlx"
 STARTS = ("start", "restart")
+FOLDERS = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin")
+_CALLED = regex(rf"\S*/{OF_ALL}\b")
+_LITERAL = regex(r"/[\w./+-]*")
+# MLNX_OFED's service, and its configuration, a script that it sources.
+OPENIBD, OPENIBD_SCRIPT = ("openibd", "openibd.service"), "/etc/init.d/openibd"
+OPENIBD_CONF, TUNES = "/etc/infiniband/openib.conf", "RUN_AFFINITY_TUNER"
 
 
 def read(files: Files, wants: Sequence[WantedAffinity], scope: Scope) -> Tuple[ForeignValue, ...]:
@@ -58,7 +65,8 @@ def _said(
     files: Files, write: BootWrite, wants: Sequence[WantedAffinity], numbers: Mapping[Tuple[str, str], int]
 ) -> Iterator[Said]:
     if write.target in SCRIPTS or write.target == OF_ALL:
-        yield from (Said(want.object, want.setting, None) for want in wants if _is_moved(files, write, want))
+        if write.target in SCRIPTS or _is_run(files, write):
+            yield from (Said(want.object, want.setting, None) for want in wants if _is_moved(files, write, want))
         return
     is_glob = any(sign in write.target for sign in "*?[")
     for want in wants:
@@ -72,6 +80,26 @@ def _said(
             if path == write.target or (is_glob and fnmatchcase(path, write.target)):
                 cpus = _cpus(write.value, is_list=name.endswith("_list"))
                 yield Said(want.object, want.setting, cpus, in_doubt=not is_glob)
+
+
+def _is_run(files: Files, write: BootWrite) -> bool:
+    """Whether mlnx_affinity is there for this line.
+
+    MLNX_OFED's openibd has a line for it on every node: ``if [ -x /usr/sbin/mlnx_affinity ] && [
+    "X${RUN_AFFINITY_TUNER}" == "Xyes" ]``. mlnxofedinstall (set_mlnx_affinity) has openib.conf say no, unless asked.
+    """
+    if write.in_doubt and (write.owner in OPENIBD or write.path == OPENIBD_SCRIPT):
+        from ..._linux.network_writers import assignments
+
+        said = dict(assignments(files.read_optional(OPENIBD_CONF) or ""))
+        return said.get(TUNES, "").split()[:1] == ["yes"] and files.exists(f"/usr/sbin/{OF_ALL}")
+    return any(files.exists(f"{folder}/{OF_ALL}") for folder in FOLDERS) or _is_elsewhere(files, write.path)
+
+
+def _is_elsewhere(files: Files, script: str) -> bool:
+    """Whether a script has it from another folder, which may be known only when it runs."""
+    paths = (found[0].lstrip("\"'`$(") for found in _CALLED.finditer(files.read_optional(script) or ""))
+    return any(not _LITERAL.fullmatch(path) or files.exists(path) for path in paths)
 
 
 def _is_moved(files: Files, write: BootWrite, want: WantedAffinity) -> bool:

@@ -332,7 +332,7 @@ OWNERS: Mapping[str, Mapping[str, str]] = {
         "/etc/network/interfaces": "iface lo inet loopback\n  mtu 1\n",
         "/etc/network/interfaces.d/gpu": "auto eth0\niface eth0 inet static\n  address 10.0.0.7/24\n  mtu 2048\n",
     },
-    "wicked": {"/etc/sysconfig/network/ifcfg-eth0": "STARTMODE=auto\nMTU='2048'\n"},
+    "wicked": {"/run/wicked/x": "", "/etc/sysconfig/network/ifcfg-eth0": "STARTMODE=auto\nMTU='2048'\n"},
     # As netplan writes it, and as NetworkManager and dhclient were seen to, with a lease from before.
     "DHCP, by netplan": {
         "/run/systemd/netif/links/1": "NETWORK_FILE=/run/systemd/network/10-netplan-eth0.network\n",
@@ -401,6 +401,7 @@ def test_another_owner_of_the_mtu_is_named_with_file_and_line(tmp_path: Path, ow
             PROFILE: "[connection]\nuuid=6f1d-aa\n[ethernet]\nmtu=0\n",
         },
         {"/etc/network/interfaces": "iface eth0 inet static\n  mtu 2048\n"},
+        {"/etc/sysconfig/network/ifcfg-eth0": "STARTMODE=auto\nMTU='2048'\n"},
         {
             "/run/systemd/netif/links/1": f"NETWORK_FILE={NETWORKD_FILE}\n",
             NETWORKD_FILE: "[Network]\nDHCP=yes\n",
@@ -431,6 +432,7 @@ def test_another_owner_of_the_mtu_is_named_with_file_and_line(tmp_path: Path, ow
         "another-interface",
         "automatic",
         "not-brought-up-by-ifupdown",
+        "without-wicked",
         "leased-and-not-taken",
         "leased-and-stated",
         "leased-and-in-the-profile",
@@ -439,6 +441,37 @@ def test_another_owner_of_the_mtu_is_named_with_file_and_line(tmp_path: Path, ow
     ],
 )
 def test_who_says_nothing_of_the_mtu_is_no_owner_of_it(tmp_path: Path, files: Mapping[str, str]) -> None:
+    machine = Machine(tmp_path, files)
+    machine.run({**ETH0, "mtu": 9000})
+    assert machine.mtu("eth0") == 9000
+
+
+@pytest.mark.parametrize("command", ["mtu jumbo", "mtu", f"mtu {'9' * 5000}"])
+def test_an_mtu_that_ip_refuses_is_no_number_to_hold_on_to(tmp_path: Path, command: str) -> None:
+    interfaces = f"iface eth0 inet static\n  up ip link set dev eth0 {command}\n"
+    machine = Machine(tmp_path, {"/run/network/ifstate": "eth0=eth0\n", "/etc/network/interfaces": interfaces})
+    machine.run({**ETH0, "mtu": 9000}, permanent=False)
+    assert machine.mtu("eth0") == 9000
+
+
+def test_a_lease_with_a_number_of_any_length_states_no_mtu(tmp_path: Path) -> None:
+    lease = f"[device]\nconnection-uuid=6f1d-aa\n[dhcp4]\ndhcp4.interface_mtu={'9' * 5000}\n"
+    machine = Machine(tmp_path, {"/run/NetworkManager/devices/1": lease})
+    machine.run({**ETH0, "mtu": 9000})
+    assert machine.mtu("eth0") == 9000
+
+
+def test_folders_beside_the_files_of_networks_are_left_alone(tmp_path: Path) -> None:
+    files = {
+        "/run/network/ifstate": "eth0=eth0\n",
+        "/etc/network/interfaces": "iface eth0 inet dhcp\n",
+        "/etc/network/interfaces.d/old/gpu": "iface eth0 inet static\n  mtu 1400\n",
+        "/run/systemd/netif/links/1": f"NETWORK_FILE={NETWORKD_FILE}\n",
+        NETWORKD_FILE: "[Match]\nName=eth*\n",
+        f"{NETWORKD_FILE}.d/old.conf/mtu": "",
+        "/run/NetworkManager/devices/1": "[device]\nconnection-uuid=6f1d-aa\n",
+        "/etc/NetworkManager/dispatcher.d/no-wait.d/.keep": "",
+    }
     machine = Machine(tmp_path, files)
     machine.run({**ETH0, "mtu": 9000})
     assert machine.mtu("eth0") == 9000

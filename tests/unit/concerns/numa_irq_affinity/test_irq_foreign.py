@@ -33,6 +33,9 @@ TREES = sorted((Path(nodetree.__file__).parent / "stock").glob("*.tree"))
 Said = Tuple[str, Any, str]
 
 
+AFFINITY = {"/usr/sbin/mlnx_affinity": "#!/bin/bash\n"}
+
+
 def service(command: str) -> Dict[str, str]:
     unit = f"[Unit]\nAfter=multi-user.target\n[Service]\nType=oneshot\nExecStart={command}\n[Install]\n"
     link = "/etc/systemd/system/multi-user.target.wants/tune.service"
@@ -75,11 +78,61 @@ BOTH_UNKNOWN: List[Said] = [("interrupt comp0", None, "unknown"), ("interrupt co
 def test_the_lines_that_are_about_a_declared_interrupt_or_queue(
     tmp_path: Path, script: str, expected: List[Said]
 ) -> None:
-    assert said(tmp_path, {**service("/opt/tune"), "/opt/tune": f"#!/bin/bash\n{script}\n"}) == expected
+    files = {**service("/opt/tune"), **AFFINITY, "/opt/tune": f"#!/bin/bash\n{script}\n"}
+    assert said(tmp_path, files) == expected
 
 
 def test_a_unit_may_run_the_script_itself(tmp_path: Path) -> None:
     assert said(tmp_path, service("/usr/sbin/set_irq_affinity.sh eth0")) == BOTH_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("script", "there", "expected"),
+    [
+        ("mlnx_affinity start", "/usr/sbin/mlnx_affinity", BOTH_UNKNOWN),
+        ("mlnx_affinity start", "/usr/local/bin/mlnx_affinity", BOTH_UNKNOWN),
+        ("mlnx_affinity start", "/opt/mellanox/mlnx_affinity", []),
+        ("mlnx_affinity start", "/opt/other", []),
+        ("/usr/sbin/mlnx_affinity start", "/opt/other", []),
+        ("nice -n 5 /opt/mellanox/mlnx_affinity start", "/opt/mellanox/mlnx_affinity", BOTH_UNKNOWN),
+        ("TOOLS=/opt/mellanox\n$TOOLS/mlnx_affinity start", "/opt/mellanox/mlnx_affinity", BOTH_UNKNOWN),
+    ],
+)
+def test_a_script_that_is_not_there_moves_nothing(
+    tmp_path: Path, script: str, there: str, expected: List[Said]
+) -> None:
+    files = {**service("/opt/tune"), there: "#!/bin/bash\n", "/opt/tune": f"#!/bin/bash\n{script}\n"}
+    assert said(tmp_path, files) == expected
+
+
+OPENIBD = """#!/bin/bash
+CONFIG="/etc/infiniband/openib.conf"
+. $CONFIG
+if [ -x /usr/sbin/mlnx_affinity ] && [ "X${RUN_AFFINITY_TUNER}" == "Xyes" ]; then
+    mlnx_affinity start
+fi
+"""
+
+
+@pytest.mark.parametrize(
+    ("configuration", "program", "expected"),
+    [
+        ("RUN_AFFINITY_TUNER=no\n", AFFINITY, []),
+        ("# RUN_AFFINITY_TUNER=yes\n", AFFINITY, []),
+        ("RUN_AFFINITY_TUNER=yes\n", {}, []),
+        ("RUN_AFFINITY_TUNER=yes\n", {"/usr/local/bin/mlnx_affinity": ""}, []),
+        ("RUN_AFFINITY_TUNER=no\nRUN_AFFINITY_TUNER=yes # for us\n", AFFINITY, BOTH_UNKNOWN),
+    ],
+)
+@pytest.mark.parametrize("by_unit", [True, False], ids=["unit", "init"])
+def test_the_service_of_mlnx_ofed_runs_it_where_its_configuration_says_so(
+    tmp_path: Path, configuration: str, program: Dict[str, str], expected: List[Said], by_unit: bool
+) -> None:
+    unit = "[Unit]\nAfter=local-fs.target\n[Service]\nType=oneshot\nExecStart=/etc/init.d/openibd start bootid=%b\n"
+    link = "/etc/systemd/system/sysinit.target.wants/openibd.service"
+    by = {"/usr/lib/systemd/system/openibd.service": unit, link: unit} if by_unit else {"/etc/rc2.d/S05openibd": ""}
+    files = {**by, "/etc/init.d/openibd": OPENIBD, "/etc/infiniband/openib.conf": configuration, **program}
+    assert said(tmp_path, files) == expected
 
 
 @pytest.mark.parametrize("tree", TREES, ids=lambda tree: str(tree.stem))
