@@ -11,19 +11,23 @@ All concerns ask this one reader, and what it has read of a machine it reads aga
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
+from .._core.regex import regex
 from .._core.value import frozen, replace
 from . import sysctl_d, systemd
 from .dropins import ROOTS, walk_files
+from .foreign_files import foreign
 from .shell_writes import (
     BEARING,
     OTHER_INTERPRETERS,
     RELOAD,
     SHELLS,
     SWAP,
+    UNKNOWN,
     arguments_behind,
     given_script,
+    interpreter_before,
     interpreter_of,
     is_script,
     read_command,
@@ -62,6 +66,12 @@ _NOT_AT_BOOT = (
 _EXEC = re.compile(r"\s*(ExecStartPre|ExecStart|ExecStartPost)\s*=\s*(.*)")
 
 
+# systemd.unit(5), "Specifiers". In a line that is not yet words, a character that no unit has stands for what is
+# not known.
+_SPECIFIER = regex(r"%(.)")
+_UNSPECIFIED = "\1"
+
+
 @frozen
 class BootWrite:
     """A line by which ``owner`` writes ``value`` into ``target``: a path below /sys or /proc, maybe with the signs of
@@ -86,8 +96,8 @@ class BootWrite:
 
 _Stamps = Dict[str, int]
 _Part = Callable[["_Reader"], Iterator[BootWrite]]
-# What was read last of each part: of which files, when these were written, and what they say.
-_last: Dict[_Part, Tuple[Files, _Stamps, Tuple[BootWrite, ...]]] = {}
+# What was read last of each part: of which files, when these were written, and what they say or why we may not know.
+_last: Dict[_Part, Tuple[Files, _Stamps, Union[Tuple[BootWrite, ...], OSError]]] = {}
 
 
 def read(files: Files) -> Tuple[BootWrite, ...]:
@@ -114,18 +124,24 @@ def _known(files: Files, part: _Part) -> Tuple[BootWrite, ...]:
     if part in _last:
         known, stamps, found = _last[part]
         if known is files and all(files.modified(path) == stamp for path, stamp in stamps.items()):
+            if isinstance(found, OSError):
+                raise found
             return found
     reader = _Reader(files)
-    found = tuple(part(reader))
-    _last[part] = (files, reader.stamps, found)
-    return found
+    try:
+        made = tuple(part(reader))
+    except OSError as error:
+        _last[part] = (files, reader.stamps, error)
+        raise
+    _last[part] = (files, reader.stamps, made)
+    return made
 
 
 class _Reader:
     """Reads each file once and remembers when it was written."""
 
     def __init__(self, files: Files) -> None:
-        self._files = files
+        self._files = files = foreign(files)
         self._units = systemd.UnitFiles(files)
         places = (*systemd.FOLDERS, *self._units.link_folders, *RC_LOCAL, SYSFS_CONF, SYSFS_FOLDER, UFW, UFW_DEFAULTS)
         self.stamps: _Stamps = {path: files.modified(path) for path in (*places, APPORT, RUNLEVEL, sysctl_d.CONF)}
@@ -199,25 +215,26 @@ class _Reader:
         """The writes of a line of ExecStart=. ``path`` is empty where the line itself says them."""
         from .unit_command import environment_of, split, words_of
 
-        line = command.lstrip("-@:+!|")
+        line = _specified(command.lstrip("-@:+!|"), unit)
         environment = {}
         if "$" in line and ("${" in line or BEARING.search(line)):
             environment = environment_of(self._files, unit, systemd.unit_lines(self._files, unit))
         words = [word for word, _place in words_of(line, environment, unit)] if environment else split(line)
+        words = [word.replace(_UNSPECIFIED, UNKNOWN) for word in words]
         if not words:
             return
         script = given_script(words)
         if script is not None:
             # systemd.service(5): a doubled sign is a single one for the program.
-            yield from self._named(unit, "", read_script(script.replace("$$", "$").replace("%%", "%")))
+            yield from self._named(unit, "", read_script(script.replace("$$", "$")))
             return
         yield from self._named(unit, "", read_command(words))
         program = script_file(words)
         if not program.startswith("/"):
             return
-        interpreter = interpreter_of(self._files, program)
+        interpreter = interpreter_before(words) or interpreter_of(self._files, program)
         if interpreter in SHELLS:
-            arguments = {name: word for name, word in arguments_behind(words, program).items() if "%" not in word}
+            arguments = arguments_behind(words, program)
             yield from self._named(unit, program, read_script(self._text(program), arguments))
         elif interpreter.startswith(OTHER_INTERPRETERS) and unit != APPORT_UNIT:
             from .program_writes import read_program
@@ -351,6 +368,19 @@ def _commands(texts: Mapping[str, str]) -> List[Tuple[str, int, str]]:
             else:
                 commands.clear()
     return [command for key in ("ExecStartPre", "ExecStart", "ExecStartPost") for command in found.get(key, ())]
+
+
+def _specified(line: str, unit: str) -> str:
+    """A line of a unit with its specifiers replaced: that of the instance has its name, others are not known."""
+    instance = unit.rpartition(".")[0].partition("@")[2]
+    plain = instance.replace("-", "/")
+    # Only a name that is a word is put into a line of words.
+    known = {
+        "%": "%",
+        "i": instance if re.fullmatch(r"[\w.:-]+", instance) else _UNSPECIFIED,
+        "I": plain if re.fullmatch(r"[\w.:/]+", plain) else _UNSPECIFIED,
+    }
+    return _SPECIFIER.sub(lambda match: known.get(match[1], _UNSPECIFIED), line)
 
 
 def _is_in_doubt(text: str) -> bool:

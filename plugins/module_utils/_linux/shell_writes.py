@@ -5,7 +5,7 @@
 """The values that a shell script writes into files of the kernel, read without running it.
 
 What is understood: redirections of echo and printf, tee, loops over globs, variables with plain values, cd, branches by
-what the script is started with, and sysctl, cpupower, cpufreq-set, blockdev, swapon and hugeadm by their arguments.
+what the script is started with, and the programs of command_writes.py by their arguments.
 The arguments of ``COMMANDS`` are for the concern whose devices these programs set. What another condition decides, or a
 value that only exists when the script runs, is in doubt. A path that is merely read or mentioned is no write.
 """
@@ -13,31 +13,45 @@ value that only exists when the script runs, is in doubt. A path that is merely 
 from __future__ import annotations
 
 import re
-import shlex
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .._core.regex import regex
-from .._core.value import frozen
-from .sysctl_d import normal
+from .._core.value import frozen, replace
+from .command_writes import PROGRAMS, RELOAD, SWAP
+from .interpreters import (
+    OTHER_INTERPRETERS,
+    SHELLS,
+    arguments_behind,
+    given_script,
+    interpreter_before,
+    interpreter_of,
+    is_script,
+    script_file,
+    unwrapped,
+)
+from .shell_variables import VARIABLE, Variables
+from .shell_words import UNKNOWN, Sign, commands, lines, printed, redirected
 
-if TYPE_CHECKING:
-    from .._core.protocols import Files
+__all__ = (
+    "BEARING",
+    "COMMANDS",
+    "OTHER_INTERPRETERS",
+    "RELOAD",
+    "SHELLS",
+    "SWAP",
+    "UNKNOWN",
+    "ShellWrite",
+    "arguments_behind",
+    "given_script",
+    "interpreter_before",
+    "interpreter_of",
+    "is_script",
+    "read_command",
+    "read_script",
+    "script_file",
+)
 
-SWAP = "swap"
-"""Stands for a target where a script brings swap."""
-RELOAD = "sysctl file"
-"""Stands for a target where a script has sysctl(8) read files: the value is the file, empty for ``--system``."""
-THP, HUGEPAGES = "/sys/kernel/mm/transparent_hugepage", "/sys/kernel/mm/hugepages"
-_OF_HUGEADM = {
-    "--thp-khugepaged-pages": f"{THP}/khugepaged/pages_to_scan",
-    "--thp-khugepaged-scan-sleep": f"{THP}/khugepaged/scan_sleep_millisecs",
-    "--thp-khugepaged-alloc-sleep": f"{THP}/khugepaged/alloc_sleep_millisecs",
-    "--set-shm-group": "/proc/sys/vm/hugetlb_shm_group",
-    "--set-recommended-min_free_kbytes": "/proc/sys/vm/min_free_kbytes",
-    "--set-recommended-shmmax": "/proc/sys/kernel/shmmax",
-}
-CPUFREQ = "/sys/devices/system/cpu/cpu*/cpufreq"
 COMMANDS = (
     "ethtool",
     "ip",
@@ -55,30 +69,29 @@ COMMANDS = (
 )
 """Programs that stand for a target themselves: they set devices, by arguments that a concern understands."""
 
+
 BEARING = regex(
-    rf"/sys[/$]|/proc/|sysctl|cpupower|cpufreq-set|blockdev|swapon|zramctl|hugeadm|(?<![\w.-])(?:{'|'.join(COMMANDS)})\s"
+    rf"/sys[/$]|/proc/|sysctl|cpupower|cpufreq-set|blockdev|swapon|zramctl|hugeadm"
+    rf"|(?<![\w.-])(?:{'|'.join(COMMANDS)})[\s\"'`)]"
 )
-# Their programs are read by program_writes.py.
-OTHER_INTERPRETERS = ("python", "perl")
-SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "busybox")
 _TREES = ("/sys/", "/proc/sys/", "/proc/irq/")
-_SEPARATORS = (";", "&&", "||", "|", "&", "(", ")", ";;", "|&")
-_OPENING = {"if": "condition", "case": "condition", "while": "condition", "until": "condition", "for": "loop"}
+_OPENING = ("if", "case", "while", "until", "for")
 _CLOSING = ("fi", "esac", "done", "}")
-# Kinds of blocks, beside "condition" and "loop": "always" is taken, and "done" comes behind what is.
+# How certain it is that a command succeeds, or that it comes to one. Either is presumed where a condition only says
+# that a file of the kernel is there. Two together say the least of what they say, and one or the other says the most.
+_YES, _PRESUMED, _MAYBE, _HARDLY, _NO = 2, 1, 0, -1, -2
+# The kinds of blocks by this, beside "done" which comes behind a branch that is taken.
+_KINDS = {_YES: "always", _PRESUMED: "loop", _MAYBE: "condition", _HARDLY: "unlikely", _NO: "never"}
+_DOUBTFUL = frozenset(("condition", "unlikely"))
 _NOT_TAKEN = frozenset(("never", "done"))
+_ELSE = {"always": "done", "done": "done", "loop": "unlikely", "unlikely": "loop", "never": "always"}
 # test(1): what says that a file of the kernel is there, which it is where its setting is managed.
 _IS_THERE = ("-e", "-f", "-w", "-r", "-d")
-_VARIABLE = regex(r"\$(?:\{(\w+)\}|(\w+))")
+_TEST = ("[", "[[", "test", "]", "]]")
 # What only the running script knows.
-_UNKNOWN = regex(r"\$\([^)]*\)|`[^`]*`|" + _VARIABLE.pattern)
-# The output of other programs, and arithmetic, in a line: a variable without a value stands for it.
-_SUBSTITUTED = regex(r"\$\([^()]*\)|\$\(\([^()]*\)\)")
-# Where errors go, of which nothing is in a file of the kernel. The number stands right before the sign.
-_ERRORS, _ERRORS_ALONG = regex(r"(?<=\s)2>(?!&)"), regex(r"(?<=\s)2>&[0-9-]")
-_ASSIGNED = regex(r"(\w+)=(.*)", re.DOTALL)
+_UNKNOWN = regex(r"\$\([^)]*\)|`[^`]*`|" + VARIABLE.pattern)
+_ASSIGNED = regex(r"(\w+)(\+?)=(.*)", re.DOTALL)
 _DECLARING = ("export", "readonly", "local", "declare", "typeset")
-_WRAPPERS = ("sudo", "exec", "command", "nice", "ionice", "timeout", "nohup", "builtin", "eval")
 
 
 @frozen
@@ -105,56 +118,14 @@ def read_script(
     ``variables`` are those that it is started with, its arguments (``1``) among them; what these decide is not in
     doubt. ``calls`` says of functions whether they are called, where that is known.
     """
-    return tuple(_Script(variables or {}, calls or {}).read(text)) if BEARING.search(text) else ()
+    given = variables or {}
+    bears = any(BEARING.search(one) for one in (text, *given.values()))
+    return tuple(_Script(given, calls or {}).read(text)) if bears else ()
 
 
 def read_command(words: Sequence[str], number: int = 1) -> Tuple[ShellWrite, ...]:
     """The writes of one program by its arguments."""
-    return tuple(_Script({}, {}).of_program(_unwrapped(words), number, in_doubt=False))
-
-
-def given_script(words: Sequence[str]) -> Optional[str]:
-    """The script that is an argument of a shell (``sh -c``)."""
-    if words[0].rpartition("/")[2] in SHELLS:
-        for word, following in zip(words[1:], words[2:]):
-            if word.startswith("-") and not word.startswith("--") and word.endswith("c"):
-                return following
-    return None
-
-
-def script_file(words: Sequence[str]) -> str:
-    """The file that is run, also where a shell or another interpreter is named before it."""
-    rest = [word for word in words if word != "/usr/bin/env"]
-    if rest and _interprets(rest[0]):
-        return next((word for word in rest[1:] if not word.startswith("-")), "")
-    return rest[0] if rest else ""
-
-
-def _interprets(program: str) -> bool:
-    name = program.rpartition("/")[2]
-    return name in SHELLS or re.fullmatch(rf"(?:{'|'.join(OTHER_INTERPRETERS)})[0-9.]*", name) is not None
-
-
-def arguments_behind(words: Sequence[str], script: str) -> Dict[str, str]:
-    """The arguments of a script by number. Behind one that is an argument itself, they begin with its name ($0)."""
-    first = 0 if given_script(words) == script else 1
-    return {str(number): one for number, one in enumerate(words[words.index(script) + 1 :], first) if number}
-
-
-def interpreter_of(files: Files, path: str) -> str:
-    """The name of the program that runs a script by its first line; empty for another file."""
-    try:
-        start = files.read_part(path, 0, 64)
-    except OSError:
-        return ""
-    first = start.split(b"\n", 1)[0].decode("ascii", "replace")
-    words = first[2:].replace("/usr/bin/env", "").split() if first.startswith("#!") else []
-    return words[0].rpartition("/")[2] if words else ""
-
-
-def is_script(files: Files, path: str) -> bool:
-    """Whether a file is a script of a shell by its first line."""
-    return interpreter_of(files, path) in SHELLS
+    return tuple(_Script({}, {}).of_program(unwrapped(words), number, in_doubt=False))
 
 
 class _Case:
@@ -187,24 +158,30 @@ class _Case:
 
 class _Script:
     def __init__(self, variables: Mapping[str, str], calls: Mapping[str, bool]) -> None:
-        self._variables: Dict[str, Tuple[str, ...]] = {name: (value,) for name, value in variables.items()}
-        # Those that the script has not set itself.
-        self._given = dict(variables)
+        self._variables = Variables(variables)
         self._calls = calls
-        self._blocks: List[str] = []
+        # The first is the script itself.
+        self._blocks: List[str] = ["always"]
         self._cases: List[_Case] = []
         self._folder = ""
-        # The one whose body begins next, and how deep those are whose body this is.
+        # How certain it is that it comes to this command, and of each ``if`` whose condition is read, by its depth, how
+        # certain it is that it comes to it and that it is met.
+        self._comes = _YES
+        self._conditions: Dict[int, Tuple[int, int]] = {}
+        # The one whose body begins next, the names of those whose body this is with the depth, and those that may exit.
         self._function: Optional[str] = None
-        self._functions: List[int] = []
+        self._functions: List[Tuple[int, str]] = []
+        self._leaving: Set[str] = set()
+        self._subshells: List[int] = []
+        self._is_inner = False
 
     def read(self, text: str) -> Iterator[ShellWrite]:
-        for number, words in _lines(text):
+        for number, words in lines(text):
             yield from self._of_line(words, number)
 
     def _of_line(self, words: Sequence[str], number: int) -> Iterator[ShellWrite]:
-        if "()" in words:
-            self._function = words[words.index("()") - 1]
+        if "()" in words[1:]:
+            self._function = words[words.index("()", 1) - 1]
         rest = list(words)
         while rest:
             if self._awaits_pattern() and rest[0] != "esac":
@@ -213,7 +190,7 @@ class _Script:
             elif rest[0] == "case" and "in" in rest:
                 end = rest.index("in")
                 self._blocks.append("condition")
-                self._cases.append(_Case(len(self._blocks), self._given_text(rest[1])))
+                self._cases.append(_Case(len(self._blocks), self._variables.given_text(rest[1])))
             else:
                 end = rest.index(";;") if ";;" in rest else len(rest)
                 yield from self._of_commands(rest[:end], number)
@@ -229,102 +206,188 @@ class _Script:
 
     def _of_commands(self, words: Sequence[str], number: int) -> Iterator[ShellWrite]:
         said: Optional[str] = None
-        tested: Optional[bool] = None
-        for separator, command in _commands(words):
+        succeeds = _MAYBE
+        for separator, command in commands(words):
             if separator != "|":
                 said = None
-            command = _unwrapped(self._enter(command))
-            if not _NOT_TAKEN.isdisjoint(self._blocks) or (separator == "&&" and tested is False):
-                continue
-            in_doubt = "condition" in self._blocks or separator == "||" or (separator == "&&" and not tested)
-            tested = self._answer(command)
-            targets, command = _redirected(command)
-            for target in targets:
-                yield from self._writes(number, target, _printed(command), in_doubt=in_doubt)
-            program = command[0].rpartition("/")[2] if command else ""
-            if program == "tee":
-                for target in command[1:]:
-                    yield from self._writes(number, target, said, in_doubt=in_doubt)
-            else:
-                yield from self.of_program(command, number, in_doubt=in_doubt)
-            said = _printed(command)
+            before = succeeds
+            self._comes = {"&&": before, "||": -before}.get(separator, _YES)
+            command = self._enter(command)
+            is_denied = command[:1] == ["!"]
+            targets, command = redirected(command[1:] if is_denied else command)
+            is_last = command[:1] == ["exec"] and len(command) > 1
+            command = self._named(command)
+            answer = self._answer(command) * (-1 if is_denied else 1)
+            succeeds = {"&&": min(before, answer), "||": max(before, answer)}.get(separator, answer)
+            self._keep_condition(succeeds)
+            if self._is_taken():
+                yield from self._of_command(command, targets, said, number)
+                self._go_on_behind("exit" if is_last else _name_of(command))
+                said = printed(command)
+
+    def _is_taken(self) -> bool:
+        return self._comes != _NO and _NOT_TAKEN.isdisjoint(self._blocks)
+
+    def _of_command(
+        self, command: List[str], targets: Sequence[str], said: Optional[str], number: int
+    ) -> Iterator[ShellWrite]:
+        """The writes of a command whose output goes to these files; ``said`` is what it gets through a pipe."""
+        in_doubt = self._comes <= _MAYBE or not _DOUBTFUL.isdisjoint(self._blocks)
+        for target in targets:
+            yield from self._writes(number, target, printed(command), in_doubt=in_doubt)
+        if _name_of(command) != "tee":
+            yield from self.of_program(command, number, in_doubt=in_doubt)
+            return
+        for target in command[1:]:
+            yield from self._writes(number, target, said, in_doubt=in_doubt)
+
+    def _named(self, command: Sequence[str]) -> List[str]:
+        """The command that is run, with the variables of its name replaced; none where that is not known."""
+        found = unwrapped(command)
+        if not found or "$" not in found[0] or found[0].startswith("(("):
+            return found
+        names = self._variables.expand(found[0])
+        return unwrapped([*names[0].split(), *found[1:]]) if len(names) == 1 and "$" not in names[0] else []
+
+    def _go_on_behind(self, program: str) -> None:
+        if program in ("exit", "return"):
+            self._leave(program)
+        elif program in self._leaving:
+            self._leave("exit", certainly=False)
+
+    def _leave(self, program: str, *, certainly: bool = True) -> None:
+        """Nothing follows in the script, subshell or function that is left, or it is in doubt whether it does."""
+        depths = [depth for depth, _name in self._functions[-1:]]
+        if program != "return":
+            self._leaving.update(name for _depth, name in self._functions[-1:])
+            depths += self._subshells[-1:]
+        scope = max(depths, default=1)
+        inner = self._blocks[scope:]
+        if self._comes < _MAYBE or "unlikely" in inner:
+            return
+        is_certain = certainly and self._comes > _MAYBE and _DOUBTFUL.isdisjoint(inner)
+        self._blocks[scope - 1] = "done" if is_certain else "condition"
 
     def _enter(self, command: List[str]) -> List[str]:
         """Keep account of blocks; the command without the words that begin or end one."""
         while command:
             word = command[0]
-            if word in _OPENING:
-                return self._open(word, command[1:])
-            if word in _CLOSING:
+            if isinstance(word, Sign):
+                self._of_parenthesis(word)
+            elif word in _OPENING:
+                command = ["", *self._open(word, command[1:])]
+            elif word in _CLOSING:
                 self._close()
-            elif word in ("else", "elif") and self._blocks:
-                self._blocks[-1] = self._otherwise(self._blocks[-1], command[1:] if word == "elif" else None)
+            elif word in ("else", "elif") and len(self._blocks) > 1:
+                self._otherwise(word)
+            elif word == "then":
+                self._begin_branch()
             elif word == "{":
                 self._begin_body()
             elif word == "function":
                 self._function = command[1] if len(command) > 1 else ""
                 command = command[1:]
-            elif word not in ("then", "do", "!", "time"):
+            elif word not in ("do", "time"):
                 break
             command = command[1:]
         return self._assign(command)
 
+    def _of_parenthesis(self, word: str) -> None:
+        if word == "(":
+            self._blocks.append(self._kind())
+            self._subshells.append(len(self._blocks))
+        elif word == ")" and self._subshells and self._subshells[-1] == len(self._blocks):
+            self._close()
+
+    def _kind(self) -> str:
+        """The kind of a block that begins here without a condition of its own."""
+        return "loop" if self._comes == _YES else _KINDS[self._comes]
+
     def _close(self) -> None:
-        if not self._blocks:
+        if len(self._blocks) == 1:
             return
         if self._is_in_case():
             self._cases.pop()
+        self._conditions.pop(len(self._blocks), None)
         self._blocks.pop()
-        if self._functions and self._functions[-1] > len(self._blocks):
+        depth = len(self._blocks)
+        if self._functions and self._functions[-1][0] > depth:
             self._functions.pop()
+            self._variables.are_of_function = bool(self._functions)
+        if self._subshells and self._subshells[-1] > depth:
+            self._subshells.pop()
 
     def _begin_body(self) -> None:
         if self._function is None:
-            self._blocks.append("loop")
+            self._blocks.append(self._kind())
             return
         # The body of a function runs when it is called, if it is.
         is_called = self._calls.get(self._function)
         self._blocks.append("condition" if is_called is None else "always" if is_called else "never")
-        self._functions.append(len(self._blocks))
+        self._functions.append((len(self._blocks), self._function))
+        self._variables.are_of_function = True
         self._function = None
 
-    def _otherwise(self, kind: str, condition: Optional[Sequence[str]]) -> str:
-        """The kind of the block behind one of this kind; ``condition`` is that of ``elif``."""
-        if kind in ("always", "done"):
-            return "done"
-        if kind != "never":
-            return "condition"
-        answer = True if condition is None else self._answer(condition)
-        return {True: "always", False: "never", None: "condition"}[answer]
-
-    def _answer(self, command: Sequence[str]) -> Optional[bool]:
-        """What test(1) says, as far as that is known from here."""
-        if self._says_that_it_is_there(command):
-            return True
-        words = [word for word in command if word not in ("[", "[[", "test", "]", "]]")]
-        if len(words) == len(command) or len(words) != 3 or words[1] not in ("=", "==", "!="):
-            return None
-        left, right = self._given_text(words[0]), self._given_text(words[2])
-        return None if left is None or right is None else (left == right) is (words[1] != "!=")
-
-    def _given_text(self, text: str) -> Optional[str]:
-        """A word that only has variables which the script was given; None for another."""
-        names = [match[1] or match[2] for match in _VARIABLE.finditer(text)]
-        if any(name not in self._given or (name.isdecimal() and self._functions) for name in names):
-            return None
-        found = self._expand(text)[0]
-        return None if "$" in found or "`" in found else found
-
     def _open(self, word: str, rest: List[str]) -> List[str]:
-        kind = _OPENING[word]
-        if word == "if" and self._says_that_it_is_there(rest):
-            kind = "loop"
-        elif word == "if":
-            kind = {True: "always", False: "never", None: kind}[self._answer(rest)]
-        self._blocks.append(kind)
-        if word == "for" and len(rest) > 1 and rest[1] == "in":
-            self._variables[rest[0]] = tuple(path for item in rest[2:] for path in self._expand(item))
+        """Begin a block; its condition, which is a command."""
+        if word == "if":
+            self._blocks.append(self._kind())
+            self._conditions[len(self._blocks)] = (self._comes, _MAYBE)
+            return rest
+        self._blocks.append(self._kind() if word == "for" else "condition")
+        if word == "for" and rest:
+            self._begin_loop(rest)
         return [] if word in ("for", "case") else rest
+
+    def _begin_loop(self, words: Sequence[str]) -> None:
+        name = words[0]
+        if not self._is_taken():
+            return
+        if name.startswith("(("):
+            self._variables.count(name)
+        elif words[1:2] == ["in"]:
+            self._variables.set(name, (path for item in words[2:] for path in self._variables.expand(item)))
+        else:
+            # Over the arguments.
+            self._variables.set(name, (UNKNOWN,))
+
+    def _keep_condition(self, succeeds: int) -> None:
+        """Keep how certain it is that the condition of the innermost block is met, while it is read."""
+        depth = len(self._blocks)
+        if depth in self._conditions:
+            self._conditions[depth] = (self._conditions[depth][0], succeeds)
+
+    def _begin_branch(self) -> None:
+        certainties = self._conditions.pop(len(self._blocks), None)
+        if certainties:
+            self._blocks[-1] = _KINDS[min(certainties)]
+
+    def _otherwise(self, word: str) -> None:
+        self._blocks[-1] = _ELSE.get(self._blocks[-1], "condition")
+        if word == "elif" and self._blocks[-1] in ("always", "loop"):
+            comes = _YES if self._blocks[-1] == "always" else _PRESUMED
+            self._conditions[len(self._blocks)] = (comes, _MAYBE)
+
+    def _answer(self, command: Sequence[str]) -> int:
+        """How certain it is that a command succeeds: what test(1) says, as far as that is known from here."""
+        if command[:1] == ["cd"]:
+            return _PRESUMED if self._are_of_kernel(command[1:]) else _MAYBE
+        words = [word for word in command if word not in _TEST]
+        if len(words) == len(command):
+            return _MAYBE
+        if words[:1] == ["!"]:
+            return -self._answer(["[", *words[1:]])
+        if len(words) == 2 and words[0] in _IS_THERE:
+            return _PRESUMED if self._are_of_kernel(words[1:]) else _MAYBE
+        if len(words) != 3 or words[1] not in ("=", "==", "!="):
+            return _MAYBE
+        left, right = self._variables.given_text(words[0]), self._variables.given_text(words[2])
+        if left is None or right is None:
+            return _MAYBE
+        return _YES if (left == right) is (words[1] != "!=") else _NO
+
+    def _are_of_kernel(self, words: Sequence[str]) -> bool:
+        return len(words) == 1 and all(f"{path}/".startswith(_TREES) for path in self._variables.expand(words[0]))
 
     def _assign(self, command: List[str]) -> List[str]:
         is_declared = bool(command) and command[0] in _DECLARING
@@ -333,57 +396,69 @@ class _Script:
             assigned = _ASSIGNED.fullmatch(command[0])
             if assigned is None and not is_declared:
                 break
-            if assigned is None:
-                # An option, or a name without a value.
-                command = command[1:]
-                continue
-            self._variables[assigned[1]] = self._expand(assigned[2])
-            self._given.pop(assigned[1], None)
+            if assigned and self._is_taken():
+                name, adds, text = assigned.groups()
+                self._variables.assign(name, f"${{{name}}}{text}" if adds else text)
+            # Others are options and names without a value.
             command = command[1:]
         return command
-
-    def _says_that_it_is_there(self, command: Sequence[str]) -> bool:
-        words = [word for word in command if word not in ("[", "[[", "test", "]", "]]")]
-        if len(words) == len(command) or len(words) != 2 or words[0] not in _IS_THERE:
-            return False
-        return all(path.startswith(_TREES) for path in self._expand(words[1]))
 
     def of_program(self, command: List[str], number: int, *, in_doubt: bool) -> Iterator[ShellWrite]:
         if not command:
             return
-        program, arguments = command[0].rpartition("/")[2], command[1:]
-        if program == "shift":
-            self._given = {name: value for name, value in self._given.items() if not name.isdecimal()}
-            self._variables = {name: values for name, values in self._variables.items() if not name.isdecimal()}
-        if program == "cd" and arguments:
-            self._folder = self._expand(arguments[0])[0]
+        program, arguments = _name_of(command), command[1:]
         if program in COMMANDS:
-            yield from self._of_command(program, arguments, number, in_doubt=in_doubt)
-            return
-        reader = _PROGRAMS.get(program)
-        for target, value in reader(arguments) if reader else ():
+            yield from self._of_arguments(program, arguments, number, in_doubt=in_doubt)
+        elif program in PROGRAMS:
+            yield from self._of_settings(program, arguments, number, in_doubt=in_doubt)
+        elif program == "eval":
+            yield from self._of_given(" ".join(arguments), number, in_doubt=in_doubt)
+        elif program in SHELLS:
+            yield from self._of_given(given_script(command) or "", number, in_doubt=in_doubt)
+        elif program == "cd" and arguments:
+            self._folder = self._variables.expand(arguments[0])[0]
+        elif program == "shift" or (program == "set" and "--" in arguments):
+            self._variables.drop_arguments()
+        elif program.startswith("(("):
+            self._variables.count(command[0])
+
+    def _of_settings(
+        self, program: str, arguments: Sequence[str], number: int, *, in_doubt: bool
+    ) -> Iterator[ShellWrite]:
+        for target, value in PROGRAMS[program](arguments):
             if target == SWAP:
-                made = self._expand(value or "")[0]
+                made = self._variables.expand(value or "")[0]
                 yield ShellWrite(number, target, made, in_doubt or _UNKNOWN.search(made) is not None)
             elif target == RELOAD:
                 yield ShellWrite(number, target, value, in_doubt)
             else:
                 yield from self._writes(number, target, value, in_doubt=in_doubt)
 
-    def _of_command(
+    def _of_given(self, text: str, number: int, *, in_doubt: bool) -> Iterator[ShellWrite]:
+        """The writes of a script within this one, which has the variables of this one; none within such a script."""
+        if self._is_inner:
+            return
+        for made in self._variables.expand(text):
+            if BEARING.search(made):
+                inner = _Script({}, {})
+                inner._variables, inner._folder, inner._is_inner = self._variables.copy(), self._folder, True
+                for write in inner.read(made):
+                    yield replace(write, number=number, in_doubt=in_doubt or write.in_doubt)
+
+    def _of_arguments(
         self, program: str, arguments: Sequence[str], number: int, *, in_doubt: bool
     ) -> Iterator[ShellWrite]:
         """The program once for each value of a loop's variable."""
-        for line in self._expand("\0".join(arguments)):
+        for line in self._variables.expand("\0".join(arguments)):
             known = _UNKNOWN.sub("*", line)
             yield ShellWrite(number, program, None, in_doubt or known != line, tuple(known.split("\0")))
 
     def _writes(self, number: int, target: str, value: Optional[str], *, in_doubt: bool) -> Iterator[ShellWrite]:
-        values = (None,) if value is None else self._expand(value)
+        values = (None,) if value is None else self._variables.expand(value)
         known = values[0] if len(values) == 1 else None
         if known is not None and ("$" in known or "`" in known):
             known = None
-        for path in self._expand(target):
+        for path in self._variables.expand(target):
             if self._folder and not path.startswith("/"):
                 path = f"{self._folder}/{path}"
             # The part of a path that only the running script knows may be anything.
@@ -392,227 +467,6 @@ class _Script:
             if place.startswith(_TREES):
                 yield ShellWrite(number, place, known, in_doubt or place != re.sub(r"/{2,}", "/", path))
 
-    def _expand(self, text: str) -> Tuple[str, ...]:
-        """A word with its variables replaced: one for each value of the first that has several."""
-        found: Tuple[str, ...] = (text,)
-        for match in _VARIABLE.finditer(text):
-            name = match[1] or match[2]
-            # A function has arguments of its own.
-            values = None if name.isdecimal() and self._functions else self._variables.get(name)
-            if values:
-                found = tuple(one.replace(match[0], value) for one in found for value in values)
-        return found
 
-
-def _lines(text: str) -> Iterator[Tuple[int, List[str]]]:
-    """The words of each line by number, quotes removed; lines that belong together are joined."""
-    start, pending = 0, ""
-    for number, line in enumerate(text.split("\n"), 1):
-        start = start or number
-        pending += line
-        if pending.endswith("\\"):
-            pending = pending[:-1]
-            continue
-        words = _words(pending)
-        if words is None and len(pending) < 4096:
-            pending += "\n"
-            continue
-        if words:
-            yield start, words
-        start, pending = 0, ""
-
-
-def _words(line: str) -> Optional[List[str]]:
-    """None where a quote is open at the end."""
-    while _SUBSTITUTED.search(line):
-        line = _SUBSTITUTED.sub("${0}", line)
-    line = _ERRORS.sub("&>", _ERRORS_ALONG.sub("", line))
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-    lexer.whitespace_split = True
-    try:
-        return list(lexer)
-    except ValueError:
-        return None
-
-
-def _commands(words: Sequence[str]) -> Iterator[Tuple[str, List[str]]]:
-    """The commands of a line, each with what stands before it."""
-    separator = ""
-    command: List[str] = []
-    for word in words:
-        if word in _SEPARATORS or word == "()":
-            if command:
-                yield separator, command
-            separator, command = word, []
-        else:
-            command.append(word)
-    if command:
-        yield separator, command
-
-
-def _unwrapped(command: Sequence[str]) -> List[str]:
-    """A command without the programs that only run it."""
-    rest = list(command)
-    while rest and rest[0].rpartition("/")[2] in _WRAPPERS:
-        rest = rest[1:]
-        while rest and re.match(r"-|[0-9]", rest[0]):
-            rest = rest[1:]
-    return rest
-
-
-def _redirected(command: Sequence[str]) -> Tuple[List[str], List[str]]:
-    """The files that the output of a command goes to, and the command without them."""
-    targets: List[str] = []
-    rest: List[str] = []
-    words = iter(command)
-    for word in words:
-        if word in (">", ">>", ">|"):
-            targets.append(next(words, ""))
-        elif word in ("<", ">&", "&>", "<<<", "&>>"):
-            if word == ">&" and len(rest) > 1 and rest[-1].isdecimal():
-                rest.pop()
-            next(words, "")
-        else:
-            rest.append(word)
-    return targets, rest
-
-
-def _printed(command: Sequence[str]) -> Optional[str]:
-    """The output of a command; None where that is not known."""
-    program = command[0].rpartition("/")[2] if command else ""
-    if program == "echo":
-        return " ".join(word for word in command[1:] if word not in ("-n", "-e", "-ne", "-en"))
-    if program == "printf" and len(command) > 1:
-        text = command[1].replace("\\n", "")
-        if text == "%s" and len(command) == 3:
-            return command[2]
-        return text if "%" not in text else None
-    return None
-
-
-_Said = Iterator[Tuple[str, Optional[str]]]
-# With these swapon(8) changes nothing.
-_SHOWN = frozenset(("-s", "--summary", "--show", "-h", "--help", "-V", "--version"))
-
-
-def _sysctl(arguments: Sequence[str]) -> _Said:
-    """sysctl(8)."""
-    loads = False
-    for word in arguments:
-        if word == "--system":
-            yield RELOAD, ""
-        elif word.startswith("--load") or re.fullmatch(r"-[a-zA-Z]*[pf][a-zA-Z]*", word):
-            loads = True
-            inline = word.partition("=")[2]
-            if inline:
-                yield RELOAD, inline
-        elif word[:1] != "-" and "=" in word:
-            key, _equals, value = word.partition("=")
-            yield f"/proc/sys/{normal(key.strip())}", value.strip()
-        elif word[:1] != "-" and loads:
-            yield RELOAD, word
-    if loads and not any(word[:1] != "-" or "=" in word for word in arguments):
-        yield RELOAD, "/etc/sysctl.conf"
-
-
-def _cpupower(arguments: Sequence[str]) -> _Said:
-    """cpupower-frequency-set(1) and cpupower-set(1); frequencies have units of their own."""
-    options = _options(arguments)
-    if "frequency-set" in arguments:
-        governors = (options[name] for name in ("-g", "--governor") if name in options)
-        yield from ((f"{CPUFREQ}/scaling_governor", governor) for governor in governors)
-        for names, file in ((("-d", "--min"), "scaling_min_freq"), (("-u", "--max"), "scaling_max_freq")):
-            yield from ((f"{CPUFREQ}/{file}", None) for name in names if name in options)
-    elif "set" in arguments:
-        biases = (options[name] for name in ("-b", "--perf-bias") if name in options)
-        yield from (("/sys/devices/system/cpu/cpu*/power/energy_perf_bias", bias) for bias in biases)
-
-
-def _cpufreq_set(arguments: Sequence[str]) -> _Said:
-    yield from _cpupower(["frequency-set", *arguments])
-
-
-def _options(arguments: Sequence[str]) -> Dict[str, str]:
-    found: Dict[str, str] = {}
-    for word, following in zip(arguments, (*arguments[1:], "")):
-        name, equals, value = word.partition("=")
-        if equals and word.startswith("--"):
-            found[name] = value
-        elif word[:2] != "--" and word[:1] == "-" and len(word) > 2:
-            found[word[:2]] = word[2:]
-        elif word[:1] == "-":
-            found[word] = following
-    return found
-
-
-def _blockdev(arguments: Sequence[str]) -> _Said:
-    """blockdev(8): ``--setra`` and ``--setfra`` count sectors of 512 bytes."""
-    sectors = ""
-    words = iter(arguments)
-    for word in words:
-        if word in ("--setra", "--setfra"):
-            sectors = next(words, "")
-        elif word.startswith("/dev/") and sectors:
-            value = str(int(sectors) // 2) if sectors.isdecimal() else None
-            yield f"/sys/class/block/{word[len('/dev/') :]}/queue/read_ahead_kb", value
-
-
-def _swapon(arguments: Sequence[str]) -> _Said:
-    """swapon(8). Without a device or file it shows what there is, or with ``--all`` takes the lines of fstab, as a boot
-    does.
-    """
-    words = iter(arguments)
-    specs = []
-    for word in words:
-        if word in ("-L", "-U"):
-            specs.append(next(words, ""))
-        elif word in ("-p", "--priority", "-o", "--options"):
-            next(words, "")
-        elif word[:1] != "-":
-            specs.append(word)
-    if any(specs) and not _SHOWN.intersection(arguments):
-        yield SWAP, " ".join(arguments)
-
-
-def _hugeadm(arguments: Sequence[str]) -> _Said:
-    """hugeadm(8) of libhugetlbfs: pool_adjust and value_adjust of its hugeadm.c (2.24). Its option -d only tries."""
-    options = _options(arguments)
-    if "-d" in options or "--dry-run" in options:
-        return
-    for word, following in zip(arguments, (*arguments[1:], "")):
-        name, equals, value = word.partition("=")
-        value = value if equals else following
-        if name in ("--pool-pages-min", "--pool-pages-max"):
-            size, _colon, count = value.partition(":")
-            size_kb = _kilobytes(size)
-            file = "nr_hugepages" if name.endswith("min") else "nr_overcommit_hugepages"
-            folder = "/proc/sys/vm" if size == "DEFAULT" else f"{HUGEPAGES}/hugepages-{size_kb or '*'}kB"
-            # That of the most is what is left of it beside the least, which is not known from here.
-            yield f"{folder}/{file}", _pages(count, size_kb) if file == "nr_hugepages" else None
-        elif name.startswith("--thp-") and name[6:] in ("always", "madvise", "never"):
-            yield f"{THP}/enabled", name[6:]
-        elif name in _OF_HUGEADM:
-            yield _OF_HUGEADM[name], value if value.isdecimal() and "recommended" not in name else None
-
-
-def _kilobytes(size: str) -> Optional[int]:
-    match = re.fullmatch(r"([1-9][0-9]*)([KMGkmg]?)", size)
-    return int(match[1]) * 1024 ** " kmg".index(match[2].lower() or " ") // 1024 if match else None
-
-
-def _pages(count: str, size_kb: Optional[int]) -> Optional[str]:
-    """The number of pages; None for a change of what there is, and for memory where the size of a page is not known."""
-    if count.isdecimal() and not count.startswith("0"):
-        return count
-    memory_kb = _kilobytes(count)
-    return "0" if count == "0" else str(memory_kb // size_kb) if memory_kb and size_kb else None
-
-
-_PROGRAMS: Dict[str, Callable[[Sequence[str]], _Said]] = {
-    "sysctl": _sysctl,
-    "cpupower": _cpupower,
-    "cpufreq-set": _cpufreq_set,
-    "blockdev": _blockdev,
-    "swapon": _swapon,
-    "hugeadm": _hugeadm,
-}
+def _name_of(command: Sequence[str]) -> str:
+    return command[0].rpartition("/")[2] if command else ""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from .._core.regex import regex
 from .._core.value import frozen
+from .foreign_files import foreign
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -68,7 +69,7 @@ class Script:
 
 def read_active(files: Files) -> Tuple[Option, ...]:
     """What the active profile of an enabled tuned sets: it does so whenever it starts, after everybody else at boot."""
-    return read_profiles(files, _active(files))
+    return read_profiles(foreign(files), _active(files))
 
 
 def _active(files: Files) -> List[str]:

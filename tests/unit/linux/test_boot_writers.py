@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
@@ -104,6 +105,85 @@ SCRIPTS: Dict[str, Tuple[str, List[Said]]] = {
     "errors elsewhere": (f"cat {THP} 2>/dev/null", []),
     "another tree": ("echo 1 > /proc/self/oom_score_adj; echo x > /var/lib/sys/block", []),
     "a quote left open": ("echo 'never\n" * 3, []),
+    # A command that leaves the script decides about all that follows.
+    "a guard": (f"[ -x /opt/x ] || exit 0\necho 10 > {SWAPPINESS}", [(SWAPPINESS, "10", True)]),
+    "a guard the other way": (f"[ -e /opt/x ] && exit\necho 10 > {SWAPPINESS}", [(SWAPPINESS, "10", True)]),
+    "a guard with braces": (
+        f"grep -q x /proc/cmdline || {{ echo no; exit 0; }}\necho 10 > {SWAPPINESS}",
+        [(SWAPPINESS, "10", True)],
+    ),
+    "a guard on lines": (f"if lspci; then\n  exit 0\nfi\necho 10 > {SWAPPINESS}", [(SWAPPINESS, "10", True)]),
+    "a guard by a function": (
+        f"die() {{\n  exit 1\n}}\ntest -d /opt || die no\necho 10 > {SWAPPINESS}",
+        [(SWAPPINESS, "10", True)],
+    ),
+    "a guard by the file itself": (
+        f"[ -w {SWAPPINESS} ] || exit 0\n[ ! -e {THP} ] && exit\necho 10 > {SWAPPINESS}",
+        [(SWAPPINESS, "10", False)],
+    ),
+    "a guard around the file itself": (
+        f"if ! [ -w {SWAPPINESS} ]; then exit 0; fi\necho 10 > {SWAPPINESS}",
+        [(SWAPPINESS, "10", False)],
+    ),
+    "a guard that does not hold": (f"[ a = b ] && exit\necho 10 > {SWAPPINESS}", [(SWAPPINESS, "10", False)]),
+    "it leaves": (f"echo 10 > {SWAPPINESS}\nexit 0\necho 20 > {SWAPPINESS}", [(SWAPPINESS, "10", False)]),
+    "it becomes another program": (f"exec /opt/x\necho 20 > {SWAPPINESS}", []),
+    "its output goes elsewhere": (
+        f"exec > >(logger -t x) 2>&1\nexec 3>/tmp/x\necho 10 > {SWAPPINESS}",
+        [(SWAPPINESS, "10", False)],
+    ),
+    "a function returns": (
+        f"f() {{\n  return 0\n}}\nf\necho 10 > {SWAPPINESS}",
+        [(SWAPPINESS, "10", False)],
+    ),
+    "a subshell exits": (f"(cd /x; exit 1)\necho 10 > {SWAPPINESS}", [(SWAPPINESS, "10", False)]),
+    "a choice of several": (
+        f"lspci && {{\n  :\n  echo 10 > {SWAPPINESS}\n}}",
+        [(SWAPPINESS, "10", True)],
+    ),
+    "two conditions": (
+        f"if [ -e {THP} ] && lspci; then echo never > {THP}; fi",
+        [(THP, "never", True)],
+    ),
+    # No command, though they look like one.
+    "here-documents": (
+        f"cat <<EOF <<-'END OF IT' > /tmp/x\necho 1 > {THP}\nEOF\n\techo 2 > {THP}\n\tEND OF IT\n"
+        f"cat << \\E\nit's\nE\ncat <<< x\necho 10 > {SWAPPINESS}",
+        [(SWAPPINESS, "10", False)],
+    ),
+    "signs in quotes": (f"echo ';' '>' {THP} '&&' echo never", []),
+    # A comment only begins where a word does.
+    "a part of a name": (f"n=${{x##*/}}; k=${{#n}}; echo never > {THP} # > {SWAPPINESS}", [(THP, "never", False)]),
+    "a count of arguments": (
+        f"if [ $# -gt 9 ]; then\n  :\nfi\necho never > {THP}",
+        [(THP, "never", False)],
+    ),
+    # What is too much is not known.
+    "loops in loops": (
+        "".join(f"for {one} in {' '.join(map(str, range(100)))}; do\n" for one in "abc")
+        + "echo 1 > /sys/block/x/a/$a/$b/$c\n",
+        [(f"/sys/block/x/a/{a}/*/*", "1", True) for a in range(100)],
+    ),
+    "a text that grows": (
+        "for i in a b c; do\n" + "X=$X$i\n" * 13 + "echo 1 > /sys/block/$X/y\ndone",
+        [("/sys/block/*/y", "1", True)],
+    ),
+    "braces": (
+        "for n in /sys/block/nvme{0..1}n1/{a,b}; do echo 1 > $n; done",
+        [(f"/sys/block/nvme{number}n1/{name}", "1", False) for number in "01" for name in "ab"],
+    ),
+    "braces that are not simple": ("echo 1 > /sys/block/nvme{0..9..3}n1/x", [("/sys/block/nvme*n1/x", "1", True)]),
+    "braces without end": ("echo 1 > /sys/block/nvme{0..99999999}n1/x", [("/sys/block/nvme*n1/x", "1", True)]),
+    "arithmetic that counts": (
+        "i=7\nfor ((i=0; i<8; i++)); do\n  echo 1 > /sys/block/sd$i/x\ndone",
+        [("/sys/block/sd*/x", "1", True)],
+    ),
+    "a part that is worked out": ("echo 1 > /sys/block/${d##*/}/x", [("/sys/block/*/x", "1", True)]),
+    "a shell in a script": (
+        f"v=10\nif lspci; then sudo sh -c \"echo $v > {SWAPPINESS}\"; fi\nbash -ec 'echo never > {THP}'",
+        [(SWAPPINESS, "10", True), (THP, "never", False)],
+    ),
+    "eval": (f"c='echo never >'; eval \"$c {THP}\"", [(THP, "never", False)]),
 }
 
 
@@ -116,8 +196,77 @@ COMMANDS: Dict[str, Tuple[str, List[Tuple[Tuple[str, ...], bool]]]] = {
     "an unknown name": ("ethtool -G $(basename $x) rx 9", [(("-G", "*", "rx", "9"), True)]),
     "arithmetic": ("ethtool -G eth0 rx $((2 * 4))", [(("-G", "eth0", "rx", "*"), True)]),
     "a condition": ("if lspci; then ethtool -G eth0 rx 9; fi", [(("-G", "eth0", "rx", "9"), True)]),
+    "a variable for the program": (
+        'ETHTOOL=/sbin/ethtool\n"$ETHTOOL" -G eth0 rx 9\n$OTHER -G eth0 rx 9',
+        [(("-G", "eth0", "rx", "9"), False)],
+    ),
+    "its place": ("E=$(which ethtool)\n$E -G eth0 rx 9", [(("-G", "eth0", "rx", "9"), False)]),
+    "all arguments": ('ethtool -G "$@"', [(("-G", "*"), True)]),
+    "options of a loop": (
+        'for i in 1 2; do OPTS="$OPTS -x $i"; done\nethtool -G eth0 $OPTS',
+        [(("-G", "eth0", "*"), True)],
+    ),
+    "more of them": (
+        'O=rx\nfor i in 1 2; do O+=" $i"; done\nethtool -G eth0 $O',
+        [(("-G", "eth0", "*"), True)],
+    ),
+    "if it fails": ("if ! ethtool -G eth0 rx 9; then logger x; fi", [(("-G", "eth0", "rx", "9"), False)]),
+    "it is looked for": ("command -v ethtool -G; which ethtool -G", []),
     "another program": ("my-ethtool -G eth0 rx 9; echo ethtool -G eth0 rx 9", []),
 }
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "sudo -u root",
+        "sudo -nE",
+        "env -i A=b C=d",
+        "env -u A",
+        "/usr/bin/env -S nice -n 5",
+        "numactl -N 0 --membind=0",
+        "taskset -c 0-3",
+        "taskset 0x3",
+        "chrt -f 10",
+        "chrt -d -T 1 -P 2 -D 3 0",
+        "setsid -w",
+        "flock -w 5 /run/x",
+        "time",
+        "flock -n /run/x env",
+        "stdbuf -oL -e 0",
+        "timeout -k 5 10",
+        "ionice -c 2 -n0",
+        "nice -5",
+        "nohup",
+        "A=b busybox",
+    ],
+)
+def test_programs_that_run_another_one(before: str) -> None:
+    (found,) = shell_writes.read_script(f"{before} ethtool -G eth0 rx 9")
+    assert (found.arguments, found.in_doubt) == (("-G", "eth0", "rx", "9"), False)
+
+
+def test_flock_runs_a_line_of_a_shell() -> None:
+    (found,) = shell_writes.read_script(f"flock /run/x -c 'echo never > {THP}'")
+    assert (found.target, found.value) == (THP, "never")
+
+
+def test_the_cost_of_a_script_goes_by_its_length() -> None:
+    quote = "echo 'a\n" + "b\n" * 200_000 + f"'\necho never > {THP}\n"
+    started = time.process_time()
+    (found,) = shell_writes.read_script(quote)
+    assert (found.number, found.value) == (200_003, "never")
+    text = "".join(f"it\"s {number} $(x 'y') # isn't\n" for number in range(20_001))
+    assert shell_writes.read_script(text + f"echo never > {THP}") == ()
+    assert time.process_time() - started < 5
+
+
+def test_so_much_is_made_of_all_lines_of_a_script() -> None:
+    names = " ".join(f"sd{number}" for number in range(1000))
+    found = shell_writes.read_script(f"for d in {names}; do\n" + "echo 1 > /sys/block/$d/x\n" * 1000 + "done\n")
+    assert len(found) < 20_000
+    assert (found[0].target, found[0].in_doubt) == ("/sys/block/sd0/x", False)
+    assert (found[-1].target, found[-1].in_doubt) == ("/sys/block/*/x", True)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -159,6 +308,11 @@ def enabled(command: str, unit: str = "") -> Dict[str, str]:
         ("/opt/tune", {"/opt/tune": f"#!/bin/sh\n\necho never > {THP}\n"}, ("/opt/tune", 3)),
         ("/bin/bash /opt/tune", {"/opt/tune": f"#!/bin/sh\necho never > {THP}\n"}, ("/opt/tune", 2)),
         ("/usr/bin/env bash /opt/tune", {"/opt/tune": f"#!/bin/sh\necho never > {THP}\n"}, ("/opt/tune", 2)),
+        ("/opt/tune", {"/opt/tune": f"#!/bin/env bash\necho never > {THP}\n"}, ("/opt/tune", 2)),
+        ("/opt/tune", {"/opt/tune": f"#!/usr/bin/env -S bash -e\necho never > {THP}\n"}, ("/opt/tune", 2)),
+        ("/bin/bash -x /opt/tune", {"/opt/tune": f"\necho never > {THP}\n"}, ("/opt/tune", 2)),
+        ("/bin/bash -o pipefail /opt/tune", {"/opt/tune": f"\necho never > {THP}\n"}, ("/opt/tune", 2)),
+        ("/usr/bin/taskset -c 0 /opt/tune", {"/opt/tune": f"#!/bin/sh\necho never > {THP}\n"}, ("/opt/tune", 2)),
     ],
 )
 def test_a_service_that_is_enabled(
@@ -194,6 +348,86 @@ def test_what_does_not_set_it_at_boot(tmp_path: Path, tree: Dict[str, str]) -> N
 def test_a_unit_that_may_not_run_or_too_early_is_in_doubt(tmp_path: Path, unit: str) -> None:
     ((*_place, value, in_doubt),) = writes(tmp_path, enabled(ECHO, unit))
     assert (value, in_doubt) == ("never", True)
+
+
+QUEUE = "/sys/class/net/{}/queues/rx-0/rps_cpus"
+
+
+@pytest.mark.parametrize(
+    ("name", "specifier", "target", "in_doubt"),
+    [
+        ("eth0", "%i", "eth0", False),
+        ("eth0", "%I", "eth0", False),
+        ("a-b", "%i", "a-b", False),
+        ("a\\x2db", "%I", "*", True),
+        ("eth0", "%H", "*", True),
+        ("eth0", "a%%b", "a%b", False),
+    ],
+)
+@pytest.mark.parametrize("by", ["/bin/sh -c 'echo f > {}'", "/opt/tune {}"])
+def test_an_instance_has_its_name(
+    tmp_path: Path, name: str, specifier: str, target: str, by: str, *, in_doubt: bool
+) -> None:
+    place = QUEUE.format(specifier)
+    tree = {
+        f"{SYSTEM}/tune@.service": service(by.format(place)),
+        f"{WANTS}/tune@{name}.service": service(by.format(place)),
+        "/opt/tune": "#!/bin/sh\necho f > $1\n",
+    }
+    assert [(one[3], one[5]) for one in writes(tmp_path, tree)] == [(QUEUE.format(target), in_doubt)]
+
+
+def with_folder(tmp_path: Path, tree: Dict[str, str], folder: str) -> List[boot_writers.BootWrite]:
+    root = tmp_path / "root"
+    build(root, {**tree, f"{folder}/x": ""})
+    return list(boot_writers.read(RecordedHost(str(root)).files))
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        enabled("/sbin/sysctl -p /etc/x.d"),
+        enabled("/usr/sbin/ethtool -G ${IF} rx 9", "[Service]\nEnvironmentFile=/etc/x.d\n"),
+        enabled("/bin/sh /etc/x.d"),
+        enabled("/etc/x.d"),
+        {
+            "/etc/tuned/active_profile": "gpu\n",
+            "/etc/systemd/system/multi-user.target.wants/tuned.service": "",
+            "/etc/tuned/gpu/tuned.conf": "[variables]\ninclude=/etc/x.d\n[script]\nscript=x.sh\n",
+        },
+        enabled("/opt/a\0b"),
+        enabled("/bin/sh /opt/a\0b"),
+        enabled(f"/opt/{'a' * 5000}"),
+        enabled(f"/bin/sh /opt/{'a' * 5000}"),
+    ],
+)
+def test_what_is_no_text_is_an_empty_one(tmp_path: Path, tree: Dict[str, str]) -> None:
+    found = with_folder(tmp_path, tree, "/etc/x.d")
+    assert [one.target for one in found] in ([], ["ethtool"])
+
+
+def test_of_a_text_that_is_too_long_nothing_is_read(tmp_path: Path) -> None:
+    script = f"#!/bin/sh\necho never > {THP}\n"
+    tree = {**enabled("/opt/tune"), "/opt/tune": script + "#" * (1 << 20)}
+    assert writes(tmp_path, tree) == []
+    tree["/opt/tune"] = script + "#" * ((1 << 20) - len(script))
+    assert len(writes(tmp_path, tree)) == 1
+
+
+def test_what_cannot_be_read_is_not_tried_for_each_concern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(tmp_path / "root", {**enabled("/opt/tune"), "/opt/tune": "#!/bin/sh\n"})
+    files = RecordedHost(str(tmp_path / "root")).files
+    tried: List[str] = []
+
+    def refuse(path: str, *_others: object, **_options: object) -> bytes:
+        tried.append(path)
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(files, "read_part", refuse)
+    for _concern in range(3):
+        with pytest.raises(PermissionError):
+            boot_writers.read(files)
+    assert len(tried) == 1
 
 
 def test_a_timer_starts_its_service(tmp_path: Path) -> None:

@@ -32,6 +32,12 @@ def profiles(text: str, base: str = "") -> Dict[str, str]:
     return {PROFILE: f"[main]\ninclude=base\n{text}", BASE: base}
 
 
+def test_a_folder_in_place_of_an_included_file_is_no_text(tmp_path: Path) -> None:
+    profile = "[variables]\ninclude=/etc/tuned/vars\nx=1\n[sysctl]\nvm.swappiness=${x}\n"
+    host = host_with(tmp_path, {"/etc/tuned/site/tuned.conf": profile, "/etc/tuned/vars/.keep": ""})
+    assert [(one.key, one.value) for one in tuned.read_active(host.files)] == [("vm.swappiness", "1")]
+
+
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
