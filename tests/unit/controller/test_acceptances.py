@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any, Dict
 
 import pytest
+
+pytest.importorskip("ansible.plugins.action", reason="the controller's side needs Ansible's controller, Python 3.11")
+
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.gpufleet.node.plugins.action.validate_run import known_names
