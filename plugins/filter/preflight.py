@@ -93,6 +93,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from ansible.errors import AnsibleFilterError
 
+from ..module_utils._core.change import THEM
 from ..module_utils._core.errors import GpuFleetError
 from ..module_utils._kinds import versionlock
 from ..module_utils._node.verdict import other_number, sick_gpus
@@ -197,7 +198,7 @@ def _skew(concerns: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 def _conflicts(owners: Sequence[Mapping[str, Any]], concerns: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for name, result in concerns.items():
         for entry in result.get("conflicts", ()):
-            if entry["wins"] == "them" and not entry["accepted"]:
+            if entry["wins"] == THEM and not entry["accepted"]:
                 what = f"{entry['object']} {entry['setting']}"
                 place = f"{entry['path']}:{entry['line']}" if entry["line"] else entry["path"]
                 yield f"{name}: {entry['owner']} sets {what} to {entry['value']} in {place}"

@@ -88,38 +88,30 @@ def judge(plan: Plan, acceptances: Sequence[Acceptance], *, permanent: bool, tod
             accepted.setdefault(key, []).append(_accepted(conflict, counts))
         elif permanent and conflict.wins == WINNER_UNKNOWN:
             doubts.setdefault(key, []).append(_doubt(conflict, about))
+    judged = {**doubts, **accepted}
     known = {(row.object, row.setting) for row in plan.settings}
-    lacking = [
-        Setting(*key, None, None, None, key[0], False, False) for key in {**doubts, **accepted} if key not in known
-    ]
-    rows = tuple(
-        replace(row, doubt="; ".join(doubts.get(key, ())), accepted="; ".join(accepted.get(key, ())))
-        if key in doubts or key in accepted
-        else row
-        for row in (*plan.settings, *lacking)
-        for key in [(row.object, row.setting)]
-    )
-    return replace(plan, settings=rows, conflicts=tuple(conflicts))
+    lacking = [Setting(*key, None, None, None, key[0], False, False) for key in judged if key not in known]
+    rows: List[Setting] = []
+    for row in (*plan.settings, *lacking):
+        key = (row.object, row.setting)
+        if key in judged:
+            row = replace(row, doubt="; ".join(doubts.get(key, ())), accepted="; ".join(accepted.get(key, ())))
+        rows.append(row)
+    return replace(plan, settings=tuple(rows), conflicts=tuple(conflicts))
 
 
 def _accepted(conflict: Conflict, counts: Acceptance) -> str:
     """Of another owner that wins the value may be a sentence, such as what a daemon does."""
-    said = (
-        _doubt(conflict, ())
-        if conflict.wins == WINNER_UNKNOWN
-        else f"{conflict.owner} may set it, see {_place(conflict)}"
-    )
+    said = f"{conflict.owner} may set it, see {conflict.place}"
+    if conflict.wins == WINNER_UNKNOWN:
+        said = _doubt(conflict, ())
     return f"{said}; accepted{' ' if counts.until else ': '}{counts.words}"
 
 
 def _doubt(conflict: Conflict, expired: Sequence[Acceptance]) -> str:
     to = f" to {conflict.value}" if conflict.value else ""
-    said = f"{conflict.owner} may set it{to} at boot, see {_place(conflict)}"
+    said = f"{conflict.owner} may set it{to} at boot, see {conflict.place}"
     return f"{said}; the acceptance expired on {expired[0].until} ({expired[0].reason})" if expired else said
-
-
-def _place(conflict: Conflict) -> str:
-    return conflict.path if conflict.line is None else f"{conflict.path}:{conflict.line}"
 
 
 def _is_date(text: str) -> bool:

@@ -139,6 +139,11 @@ class Conflict:
     wins: str
     accepted: str = ""
 
+    @property
+    def place(self) -> str:
+        """The file, with the line where there is one."""
+        return self.path if self.line is None else f"{self.path}:{self.line}"
+
     def as_dict(self) -> Dict[str, Union[str, int, None]]:
         return dict(vars(self))
 

@@ -57,7 +57,7 @@ def read(
     lasting: Sequence[str] = (),
     early: Sequence[str] = (),
 ) -> Tuple[ForeignValue, ...]:
-    """What lines say, without what a later line of the same owner undoes for certain.
+    """The values of lines, without those that a later line of the same owner undoes for certain.
 
     ``lasting`` are owners that set it again later, whatever the boot service did, ``early`` those that set it as soon
     as the device appears. Between the boot service and the others, the order of their units counts.
@@ -115,11 +115,10 @@ def conflicts_of(findings: Sequence[Finding], scope: Scope) -> Tuple[Conflict, .
     for one, wanted in findings:
         if not scope.permanent or one.wins != THEM:
             continue
-        where = one.path if one.line is None else f"{one.path}:{one.line}"
         refusal = OwnedByAnother(
             f"set {one.setting}",
             object=one.object,
-            cause=f"{one.owner} sets another value after gpufleet at each boot ({where})",
+            cause=f"{one.owner} sets another value after gpufleet at each boot ({one.place})",
             found=one.value,
             wanted=wanted,
             hint="delete that line, declare its value, or set permanent: false",

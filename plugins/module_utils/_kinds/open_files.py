@@ -111,8 +111,7 @@ def read_nr_open(files: Files) -> NrOpen:
     if not writes:
         return NrOpen(now, at_boot_by_itself(now), OWN_NAME)
     last = writes[-1]
-    source = last.path if last.line is None else f"{last.path}:{last.line}"
-    return NrOpen(now, int(last.value) if last.value.isdecimal() else None, source)
+    return NrOpen(now, int(last.value) if last.value.isdecimal() else None, last.place)
 
 
 def at_boot_by_itself(now: Optional[int]) -> Optional[int]:

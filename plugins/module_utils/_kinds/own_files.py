@@ -12,7 +12,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from .._core.change import Change, Conflict, Plan, Step, Unmanaged
+from .._core.change import (
+    THEM,
+    US,
+    Change,
+    Conflict,
+    Plan,
+    Step,
+    Unmanaged,
+)
 from .._core.declared import WANTED
 from .._core.errors import OwnedByAnother
 from .._core.planning import boot_change, effective_change, file_action
@@ -239,8 +247,8 @@ class OwnFilesConcern:
                     hint="remove that line, declare the same value, or leave the setting out of the declaration",
                 )
         # What is left of others stands before our line.
-        others = [(line, "us") for line in lines if line.key in values and line.value != values[line.key]]
-        others += [(line, "them") for line in self.exceptions(lines, values)]
+        others = [(line, US) for line in lines if line.key in values and line.value != values[line.key]]
+        others += [(line, THEM) for line in self.exceptions(lines, values)]
         return tuple(
             Conflict(self.owner, line.path, line.number, line.object, line.setting, line.value, wins)
             for line, wins in others

@@ -14,7 +14,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from .._core.change import Conflict, ReplaceFile, Step
+from .._core.change import (
+    US,
+    Conflict,
+    ReplaceFile,
+    Step,
+)
 from .._core.errors import OwnedByAnother
 from .._core.planning import boot_change, effective_change
 from .._core.setting import IN_SYNC, Setting
@@ -167,7 +172,7 @@ class ServiceValues:
             if key in wanted and others is not None and others != goal:
                 self._refuse_later(target, item, path, others, goal)
                 if others:
-                    conflicts.append(Conflict("systemd", path, None, unit, item, others, "us"))
+                    conflicts.append(Conflict("systemd", path, None, unit, item, others, US))
             pending, needs = self._pending(target, state.blocker)
             matters = scope.immediate and key in wanted and target.seen
             boot = target.value(item)[0] or None

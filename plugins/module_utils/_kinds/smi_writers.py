@@ -51,7 +51,7 @@ def read(files: Files, scope: Scope, *, otherwise: str = "") -> Tuple[SmiWrite, 
     from .boot_order import carrier_of, last_word
 
     carrier = carrier_of(files, scope) or otherwise
-    wins = {owner: last_word(files, owner, carrier) for owner in {one.owner: None for one in lines}}
+    wins = {owner: last_word(files, owner, carrier) for owner in {one.owner for one in lines}}
     return tuple(
         SmiWrite(
             one.owner,

@@ -99,6 +99,11 @@ class BootAssignment:
     in_doubt: bool = False
 
     @property
+    def place(self) -> str:
+        """The file, with the line where there is one."""
+        return self.path if self.line is None else f"{self.path}:{self.line}"
+
+    @property
     def is_early(self) -> bool:
         """Whether it comes before systemd-tmpfiles at the latest."""
         return self.owner in (SYSCTL_D, SYSCTL_CONF, COMMAND_LINE)

@@ -15,25 +15,22 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optio
 
 from .._core.regex import regex
 from .._core.value import frozen, replace
-from . import sysctl_d, systemd
+from . import sysctl_d, systemd, tuned
+from .command_writes import RELOAD, SWAP
 from .dropins import ROOTS, walk_files
 from .foreign_files import foreign
-from .shell_writes import (
-    BEARING,
+from .interpreters import (
     OTHER_INTERPRETERS,
-    RELOAD,
     SHELLS,
-    SWAP,
-    UNKNOWN,
     arguments_behind,
     given_script,
     interpreter_before,
     interpreter_of,
     is_script,
-    read_command,
-    read_script,
     script_file,
 )
+from .shell_words import UNKNOWN
+from .shell_writes import BEARING, read_command, read_script
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -47,7 +44,6 @@ UFW, UFW_DEFAULTS = "/etc/ufw/ufw.conf", "/etc/default/ufw"
 APPORT, APPORT_UNIT = "/etc/default/apport", "apport.service"
 RUNLEVEL = "/etc/rc2.d"
 INIT = "/etc/init.d"
-TUNED_PROFILE = "/etc/tuned/active_profile"
 # The programs that set what those set that bring network interfaces up.
 OF_NETWORK = ("ethtool", "ip")
 OURS = "gpufleet"
@@ -88,10 +84,6 @@ class BootWrite:
     value: Optional[str]
     in_doubt: bool = False
     arguments: Tuple[str, ...] = ()
-
-    @property
-    def place(self) -> str:
-        return self.path if self.line is None else f"{self.path}:{self.line}"
 
 
 _Stamps = Dict[str, int]
@@ -160,16 +152,29 @@ class _Reader:
     def read_network(self) -> Iterator[BootWrite]:
         from .network_writers import NetworkReader
 
+        self._watches_tuned()
         for owner, path, write in NetworkReader(self._files, self._units, self._text, self._names).read():
             yield from self._named(owner, path, (write,))
 
-    def _text(self, path: str) -> str:
+    def _watch(self, path: str) -> None:
         self.stamps.setdefault(path, self._files.modified(path))
+
+    def _text(self, path: str) -> str:
+        self._watch(path)
         return self._files.read_optional(path) or ""
 
     def _names(self, folder: str) -> Sequence[str]:
-        self.stamps.setdefault(folder, self._files.modified(folder))
+        self._watch(folder)
         return self._files.names(folder)
+
+    def _watches_tuned(self) -> bool:
+        """Whether tuned has a profile. Then all that could be a part of it are watched; tuned.py reads them."""
+        if not self._text(tuned.ACTIVE):
+            return False
+        for folder in tuned.FOLDERS:
+            for name in self._names(folder):
+                self._watch(f"{folder}/{name}/tuned.conf")
+        return True
 
     def _services(self) -> Iterator[str]:
         """The services that a boot or a timer starts, each once. Those of systemd itself write what their own files
@@ -243,13 +248,8 @@ class _Reader:
 
     def _of_tuned(self) -> Iterator[BootWrite]:
         """The scripts of the active profile; its other sections are read where a concern knows their options."""
-        if not self._text(TUNED_PROFILE):
+        if not self._watches_tuned():
             return
-        from . import tuned
-
-        for folder in tuned.FOLDERS:
-            for name in self._names(folder):
-                self._text(f"{folder}/{name}/tuned.conf")
         again = tuned.reapplies_sysctl(self._files)
         for script in tuned.read_scripts(self._files):
             text = self._text(script.path) if is_script(self._files, script.path) else ""

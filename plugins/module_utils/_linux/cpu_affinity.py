@@ -73,7 +73,7 @@ def read_affinities(files: Files, *, without: str = "") -> Tuple[Affinity, ...]:
 def refuse(
     goal: str, slice: str, bound: Iterable[Affinity], *, cpus: FrozenSet[int], online: FrozenSet[int], hint: str
 ) -> None:
-    """Raise ``DeclarationError`` where services could not start in a slice that has these CPUs, since none of theirs
+    """Raise ``DeclarationError`` where services could not start in a slice that has these CPUs, since no CPU of them
     would be left.
 
     ``hint`` is the other way than to change the service. One that has no CPU that is ``online`` does not start in any

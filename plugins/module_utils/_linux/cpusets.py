@@ -41,6 +41,11 @@ def folder_of(name: str) -> str:
     return "/".join((ROOT, *(f"{'-'.join(parts[:count])}.slice" for count in range(1, len(parts) + 1))))
 
 
+def has(name: str, inner: str) -> bool:
+    """Whether a slice is another one, or has it."""
+    return f"{folder_of(inner)}/".startswith(f"{folder_of(name)}/")
+
+
 def parse_allowed(text: str) -> Optional[FrozenSet[int]]:
     """A list as systemd reads it (``parse_cpu_set`` of its cpu-set-util.c), None for a line that it ignores.
 

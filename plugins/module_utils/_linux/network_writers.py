@@ -136,7 +136,7 @@ class NetworkReader:
         names: Callable[[str], Sequence[str]],
     ) -> None:
         self._files, self._units = files, units
-        self._read, self._names = text, names
+        self._text, self._names = text, names
         self._by_index: Optional[Dict[str, str]] = None
 
     def read(self) -> Found:
@@ -149,9 +149,6 @@ class NetworkReader:
             yield from self._of_manager()
         yield from self._of_ifcfg()
         yield from self._of_tuned()
-
-    def _text(self, path: str) -> str:
-        return text_at(self._read, path)
 
     def _runs(self, unit: str) -> bool:
         return self._units.status(unit) == systemd.ENABLED
@@ -308,11 +305,6 @@ class NetworkReader:
                 yield from _of_wicked(path, entry[len("ifcfg-") :], tuple(sections(self._text(path))))
 
     def _of_tuned(self) -> Found:
-        if not self._text(tuned.ACTIVE):
-            return
-        for folder in tuned.FOLDERS:
-            for name in self._names(folder):
-                self._text(f"{folder}/{name}/tuned.conf")
         options = [option for option in tuned.read_active(self._files) if option.plugin == "net"]
         filtered = {option.section for option in options if option.key == "devices_udev_regex"}
         for option in options:
@@ -486,14 +478,6 @@ def _of_wicked(path: str, name: str, lines: Sequence[Line]) -> Found:
             yield from ((WICKED, path, one) for one in _mtu(name, number, value, in_doubt=in_doubt))
         elif key.startswith("ETHTOOL_OPTIONS") and len(words) > 2 and words[0].startswith("-"):
             yield WICKED, path, _ethtool(number, words[0], name, *words[2:], in_doubt=in_doubt)
-
-
-def text_at(read: Callable[[str], Optional[str]], path: str) -> str:
-    """The text of a file; empty where there is no file, or a folder, as some stand among the files of another."""
-    try:
-        return read(path) or ""
-    except IsADirectoryError:
-        return ""
 
 
 def assignments(text: str) -> Iterator[Tuple[str, str]]:

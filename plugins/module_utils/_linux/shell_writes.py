@@ -19,38 +19,9 @@ from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 from .._core.regex import regex
 from .._core.value import frozen, replace
 from .command_writes import PROGRAMS, RELOAD, SWAP
-from .interpreters import (
-    OTHER_INTERPRETERS,
-    SHELLS,
-    arguments_behind,
-    given_script,
-    interpreter_before,
-    interpreter_of,
-    is_script,
-    script_file,
-    unwrapped,
-)
+from .interpreters import SHELLS, given_script, unwrapped
 from .shell_variables import VARIABLE, Variables
 from .shell_words import UNKNOWN, Sign, commands, lines, printed, redirected
-
-__all__ = (
-    "BEARING",
-    "COMMANDS",
-    "OTHER_INTERPRETERS",
-    "RELOAD",
-    "SHELLS",
-    "SWAP",
-    "UNKNOWN",
-    "ShellWrite",
-    "arguments_behind",
-    "given_script",
-    "interpreter_before",
-    "interpreter_of",
-    "is_script",
-    "read_command",
-    "read_script",
-    "script_file",
-)
 
 COMMANDS = (
     "ethtool",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the active profile of tuned sets.
+"""The settings of the active profile of tuned.
 
 As in tuned 2.20 and after: profiles/loader.py, merger.py, unit.py and variables.py, and plugins/base.py.
 """
@@ -110,7 +110,7 @@ def reapplies_sysctl(files: Files) -> bool:
 
 
 def modified(value: str, before: Optional[str]) -> Optional[str]:
-    """What an option makes of the value before it, None where it leaves that: ``>`` and ``<`` in front of a number
+    """The value behind an option, None where it leaves the one before it: ``>`` and ``<`` in front of a number
     only write what is larger or smaller (``_process_assignment_modifiers``).
     """
     sign, text = value[:1], value[1:]

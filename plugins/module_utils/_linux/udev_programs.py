@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
 from .._core.regex import regex
 from .._core.value import frozen
-from . import shell_writes
+from . import interpreters, shell_writes
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -115,8 +115,8 @@ def words_of(command: str) -> List[str]:
 
 def read_script(files: Files, command: str) -> Dict[str, str]:
     """The script that a command runs, by its path; none where it is another program."""
-    path = shell_writes.script_file(words_of(command))
-    if not path.startswith("/") or "$" in path or "%" in path or not shell_writes.is_script(files, path):
+    path = interpreters.script_file(words_of(command))
+    if not path.startswith("/") or "$" in path or "%" in path or not interpreters.is_script(files, path):
         return {}
     return {path: files.read_optional(path) or ""}
 
@@ -126,14 +126,14 @@ def writes_of(command: str, device: UdevDevice, scripts: Mapping[str, str]) -> T
     words = words_of(substitute(command, device))
     if not words:
         return ()
-    given = shell_writes.given_script(words)
+    given = interpreters.given_script(words)
     if given is not None:
-        arguments = shell_writes.arguments_behind(words, given)
+        arguments = interpreters.arguments_behind(words, given)
         return _located("", shell_writes.read_script(given, {**device.properties, **arguments}))
-    path = shell_writes.script_file(words)
+    path = interpreters.script_file(words)
     found = _located("", shell_writes.read_command(words))
     if path in scripts:
-        arguments = shell_writes.arguments_behind(words, path)
+        arguments = interpreters.arguments_behind(words, path)
         found += _located(path, shell_writes.read_script(scripts[path], {**device.properties, **arguments}))
     return found
 

@@ -97,8 +97,8 @@ def assess_node(
                 devices=devices,
             )
         results[entry.name] = result
-        told = any(need in entry.registration.tells for need in result["needs"])
-        if told or (result["status"] in (DRIFTED, UNKNOWN, INVALID) and not _is_doubted(result)):
+        notifies = any(need in entry.registration.tells for need in result["needs"])
+        if notifies or (result["status"] in (DRIFTED, UNKNOWN, INVALID) and not _is_doubted(result)):
             wants_work.append(entry.name)
     waits = waiting(results, registry)
     for name in waits:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
+from .._core.change import THEM, US
 from .._core.setting import ACCEPTED, DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
 from .._core.wording import counted
 from .._linux import cpulist
@@ -73,7 +74,7 @@ def rows_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
                 "object": entry["object"],
             }
             for entry in result["conflicts"]
-            if entry["wins"] == "them" and not entry["accepted"]
+            if entry["wins"] == THEM and not entry["accepted"]
         )
     rows.extend(
         note_row(node, concern, "declaration", status=DRIFTED, note="on the node, but not in the inventory")
@@ -101,7 +102,7 @@ def losers_of(look: Mapping[str, Any]) -> List[str]:
         "and is overridden"
         for result in look["concerns"].values()
         for entry in result["conflicts"]
-        if entry["wins"] == "us"
+        if entry["wins"] == US
     ]
 
 

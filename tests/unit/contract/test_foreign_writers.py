@@ -382,7 +382,7 @@ def test_the_declared_value_is_no_finding_whoever_sets_it(name: str, kind: str, 
 
 
 def found_by(bed: Bed, root: Path, files: Mapping[str, str]) -> str:
-    """Who is said to set another value, be it certain or not; empty if there is no finding."""
+    """The owner that is found to set another value, certain or not; empty if there is no finding."""
     run = bed(root, files, True)
     if "/etc/rc.local" in files:
         (root / "etc/rc.local").chmod(0o755)

@@ -54,18 +54,18 @@ SCRIPTS: Dict[str, Tuple[str, List[Said]]] = {
         "blockdev --setra 8192 /dev/nvme0n1",
         [("/sys/class/block/nvme0n1/queue/read_ahead_kb", "4096", False)],
     ),
-    "swapon": ("swapon /swapfile", [(shell_writes.SWAP, "/swapfile", False)]),
+    "swapon": ("swapon /swapfile", [(boot_writers.SWAP, "/swapfile", False)]),
     "swapon of a variable": (
         'readonly DEV="/dev/zram0"\nmkswap "${DEV}"\nswapon -p 5 "${DEV}"',
-        [(shell_writes.SWAP, "-p 5 /dev/zram0", False)],
+        [(boot_writers.SWAP, "-p 5 /dev/zram0", False)],
     ),
     "swapon of what a program says": (
         "d=$(zramctl -f -s 4G)\nswapon -p 5 $d",
-        [(shell_writes.SWAP, "-p 5 ${0}", True)],
+        [(boot_writers.SWAP, "-p 5 ${0}", True)],
     ),
     "swapon by a label": (
         "swapon -L more; swapon UUID=22bb",
-        [(shell_writes.SWAP, "-L more", False), (shell_writes.SWAP, "UUID=22bb", False)],
+        [(boot_writers.SWAP, "-L more", False), (boot_writers.SWAP, "UUID=22bb", False)],
     ),
     "hugeadm": (
         "hugeadm --pool-pages-min 2M:1024 --pool-pages-min=1G:8G --pool-pages-min DEFAULT:512",

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What tuned makes of profiles, as its own sources have it, and what its scripts write."""
+"""The settings of tuned's profiles, as its own sources merge them, and the writes of its scripts."""
 
 from __future__ import annotations
 

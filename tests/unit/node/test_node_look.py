@@ -91,7 +91,7 @@ def look(
 
 
 def declaration_of(entry: RegisteredConcern, declared: Mapping[str, Any]) -> str:
-    """What lies on the node once it was converged."""
+    """The document on the node once it was converged."""
     document = {
         "schema": 1,
         "concern": entry.name,

@@ -12,7 +12,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
-from ..._core.change import Conflict, Unmanaged
+from ..._core.change import (
+    THEM,
+    Conflict,
+    Unmanaged,
+)
 from ..._core.errors import OwnedByAnother
 from ..._core.value import frozen
 from ..._text.nested import get
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     from ..._core.protocols import Host
     from .model import Edit, Installation, Kind, SettingName, Settings
 
-THEM, NOBODY = "them", "unknown"
+NOBODY = "unknown"
 # Where ``nvidia-ctk runtime configure`` writes unless it is told otherwise; so does the toolkit of the GPU Operator.
 CTK, CTK_FILES = "nvidia-ctk", ("99-nvidia.toml", "99-nvidia.conf")
 OPERATOR = "the GPU Operator"

@@ -152,12 +152,11 @@ def _with_work(files: Files, declaration: CpuIsolationDeclaration, state: CpuIso
 def _affinities(files: Files, declaration: CpuIsolationDeclaration) -> Dict[str, Tuple[Affinity, ...]]:
     """By slice that is to be confined, the services that start below it with the drop-ins that are to be there."""
     from ..._linux.cpu_affinity import read_affinities
-    from .work import has
 
     read = read_affinities(files, without=FILE)
     found = [(one, HOUSEKEEPING if one.unit in declaration.daemons else one.slice) for one in read]
     slices = (*declaration.slices, *((HOUSEKEEPING,) if declaration.daemons else ()))
-    return {name: tuple(one for one, place in found if has(name, place)) for name in slices}
+    return {name: tuple(one for one, place in found if cpusets.has(name, place)) for name in slices}
 
 
 def _differs(found: ConfinedSlice, declaration: CpuIsolationDeclaration) -> bool:

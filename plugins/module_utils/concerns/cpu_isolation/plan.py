@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
-from ..._core.change import Blocker, Change, Conflict, Plan, RoomAction, Step
+from ..._core.change import (
+    US,
+    Blocker,
+    Change,
+    Conflict,
+    Plan,
+    RoomAction,
+    Step,
+)
 from ..._core.errors import DeclarationError, InUse, OwnedByAnother
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
@@ -163,10 +171,10 @@ def _conflicts(state: CpuIsolationState, desired: CpuIsolationDesired) -> Tuple[
         if state.slices[name].effective == cpus:
             folder = cpusets.folder_of(name)
             busy = state.busy.get(name, ())
-            found += [Conflict(who, folder, None, name, "AllowedCPUs", what, "us") for who, what in busy]
+            found += [Conflict(who, folder, None, name, "AllowedCPUs", what, US) for who, what in busy]
         for path, value in state.slices[name].theirs:
             if value and cpusets.parse_allowed(value) != cpus:
-                found.append(Conflict("systemd", path, None, name, "AllowedCPUs", value, "us"))
+                found.append(Conflict("systemd", path, None, name, "AllowedCPUs", value, US))
     return tuple(found)
 
 

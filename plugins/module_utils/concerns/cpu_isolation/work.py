@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, 
 
 from ..._kinds import workload
 from ..._linux import systemd, unit_command
-from ..._linux.cpusets import ROOT, SYSTEM, folder_of, slice_of
+from ..._linux.cpusets import ROOT, SYSTEM, folder_of, has, slice_of
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -53,11 +53,6 @@ def launchers(files: Files, name: str) -> Iterator[str]:
             for quadlet in files.names(folder):
                 if quadlet.endswith((".container", ".kube", ".pod")):
                     yield f"{folder}/{quadlet} is a container that runs as a service"
-
-
-def has(name: str, inner: str) -> bool:
-    """Whether a slice is another one, or has it."""
-    return f"{folder_of(inner)}/".startswith(f"{folder_of(name)}/")
 
 
 def docker_parent(files: Files) -> str:

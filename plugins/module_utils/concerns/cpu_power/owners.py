@@ -13,7 +13,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from ..._core.change import Conflict
+from ..._core.change import (
+    THEM,
+    US,
+    WINNER_UNKNOWN,
+    Conflict,
+)
 from ..._core.errors import OwnedByAnother
 from ..._core.value import replace
 from ..._kinds import tunables
@@ -27,7 +32,6 @@ if TYPE_CHECKING:
     from ..._core.protocols import Files
     from .state import CpuPowerState
 
-US, THEM, UNKNOWN = "us", "them", "unknown"
 # What these set goes by a profile, the load or the temperature.
 DAEMONS: Mapping[str, Tuple[str, ...]] = {
     "auto-cpufreq": (GOVERNOR, EPP, TURBO, *FREQUENCIES),
@@ -121,7 +125,7 @@ def conflicts(state: CpuPowerState, texts: Mapping[str, str], *, permanent: bool
         if _takes(one, state) == wanted:
             continue
         if one.in_doubt:
-            found.append(Conflict(one.owner, one.path, one.line, CPUS, setting, one.value, UNKNOWN))
+            found.append(Conflict(one.owner, one.path, one.line, CPUS, setting, one.value, WINNER_UNKNOWN))
             continue
         if one.later and permanent and one.owner not in TOLERATED:
             raise _owned(one, wanted)
@@ -137,12 +141,11 @@ def _takes(one: BootAssignment, state: CpuPowerState) -> str:
 
 
 def _owned(one: BootAssignment, wanted: Optional[str]) -> OwnedByAnother:
-    where = one.path if one.line is None else f"{one.path}:{one.line}"
     when = "whenever it starts" if one.value else "as it sees fit"
     return OwnedByAnother(
         f"set {one.tunable}",
         object=CPUS,
-        cause=f"{one.owner} sets it {when}, at {where}",
+        cause=f"{one.owner} sets it {when}, at {one.place}",
         found=one.value or None,
         wanted=wanted,
         hint=f"disable {one.owner}{', or let it set the same' if one.value else ''}, or set permanent: false",

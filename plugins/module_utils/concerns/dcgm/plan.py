@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
-from ..._core.change import Conflict, Plan, Step
+from ..._core.change import (
+    US,
+    Conflict,
+    Plan,
+    Step,
+)
 from ..._core.errors import OwnedByAnother
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace
@@ -41,7 +46,7 @@ def plan(state: DcgmState, desired: DcgmDesired, scope: Scope) -> Plan:
         # Ours keeps what they say of other options.
         overruled = state.exporter.overruled
         conflicts = tuple(
-            Conflict("systemd drop-in", path, None, state.exporter.service.name, "ExecStart", line, "us")
+            Conflict("systemd drop-in", path, None, state.exporter.service.name, "ExecStart", line, US)
             for path, line in overruled
         )
     return Plan(settings, steps, desired.unmanaged, conflicts)

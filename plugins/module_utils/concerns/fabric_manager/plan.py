@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import Change, Conflict, Refuse, ReplaceFile, RunCommand, Step
+from ..._core.change import (
+    THEM,
+    Change,
+    Conflict,
+    Refuse,
+    ReplaceFile,
+    RunCommand,
+    Step,
+)
 from ..._core.errors import CannotLook, DeclarationError, NotInEffect, OwnedByAnother
 from ..._core.planning import boot_change, file_action
 from ..._core.setting import IN_SYNC, Setting
@@ -49,7 +57,7 @@ def _refuse_owners(state: FabricState, wanted: WantedDaemon) -> None:
             cause=f"a driver container ({state.operator}) runs {daemon.program.name} itself",
             hint="leave fabric_manager out of the declaration of nodes of the GPU Operator",
         )
-        error.conflicts = (Conflict("GPU Operator", state.operator, None, unit, SERVICE, RUNNING, "them"),)
+        error.conflicts = (Conflict("GPU Operator", state.operator, None, unit, SERVICE, RUNNING, THEM),)
         raise error
     if daemon.outside:
         raise OwnedByAnother(

@@ -14,7 +14,10 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional, Tuple
 
 from ..._core import baseline
-from ..._core.change import Conflict
+from ..._core.change import (
+    US,
+    Conflict,
+)
 from ..._core.value import replace
 from ..._core.wording import first_of
 from ..._kinds import units
@@ -91,7 +94,7 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
         notes=notes,
         devices=devices,
         conflicts=tuple(
-            Conflict("fstab", fstab.PATH, line.number, path, MOUNT, title_of(line.kind, line.spec), "us")
+            Conflict("fstab", fstab.PATH, line.number, path, MOUNT, title_of(line.kind, line.spec), US)
             for path, line in of_fstab.items()
             if path in entries and scope.permanent
         ),

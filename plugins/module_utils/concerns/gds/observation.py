@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from ..._core.change import Conflict
+from ..._core.change import (
+    THEM,
+    Conflict,
+)
 from ..._core.value import field, frozen
 from ..._linux import dropins, mounts, pam_env, shell_profiles, systemd
 from ..._machine import processes
@@ -170,9 +173,9 @@ def _overruling(files: Files, declared: Mapping[str, Any]) -> Iterator[Conflict]
     for owner, path, at, name, value in found:
         about = VARIABLES.get(name)
         if about == "" and value != PATH:
-            yield Conflict(owner, path, at, PATH, f"all keys, by {name}", value, "them")
+            yield Conflict(owner, path, at, PATH, f"all keys, by {name}", value, THEM)
         elif about and about in declared and not _says(value, declared[about]):
-            yield Conflict(owner, path, at, PATH, about, value, "them")
+            yield Conflict(owner, path, at, PATH, about, value, THEM)
 
 
 def _says(text: str, value: Any) -> bool:

@@ -38,7 +38,7 @@ class SettingsGpu:
 class GpuSettingsState:
     """What was seen. ``carrier`` is what brings the next boot what the driver forgets.
 
-    ``unserved`` is what nobody can set because there is no driver, and ``missing`` why a GPU is not seen. ``foreign``
+    ``unserved`` is what cannot be set because there is no driver, and ``missing`` why a GPU is not seen. ``foreign``
     is what services and scripts set at boot.
     """
 

@@ -109,10 +109,10 @@ def weighted(files: Files, names: Iterable[str]) -> FrozenSet[str]:
 
 def bound(files: Files, names: Sequence[str]) -> Tuple[Affinity, ...]:
     """The services that start in one of these slices, or below it, and bind themselves to CPUs."""
+    from ..._linux import cpusets
     from ..._linux.cpu_affinity import read_affinities
 
-    below = tuple(f"{name[: -len('.slice')]}-" for name in names)
-    return tuple(one for one in read_affinities(files) if one.slice in names or one.slice.startswith(below))
+    return tuple(one for one in read_affinities(files) if any(cpusets.has(name, one.slice) for name in names))
 
 
 def why_no_cgroup(files: Files, *, limits: bool) -> str:

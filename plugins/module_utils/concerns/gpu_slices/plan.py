@@ -145,12 +145,11 @@ def _refuse_affinities(state: GpuSlicesState, desired: GpuSlicesDesired) -> None
     """Raises where services could not start in a slice any more, because of the CPUs to which they bind themselves."""
     if not state.bound:
         return
-    from ..._linux import cpu_affinity, cpulist
+    from ..._linux import cpu_affinity, cpulist, cpusets
 
     for one in desired.slices:
         if CPUS in one.values:
-            below = f"{one.name[: -len('.slice')]}-"
-            bound = [service for service in state.bound if service.slice == one.name or service.slice.startswith(below)]
+            bound = [service for service in state.bound if cpusets.has(one.name, service.slice)]
             cpus = frozenset(cpulist.parse(one.values[CPUS]))
             hint = "move the service to another slice with Slice="
             cpu_affinity.refuse("make the slice {}", one.name, bound, cpus=cpus, online=state.online, hint=hint)

@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Sequence
 
-from ..._core.change import Conflict
+from ..._core.change import (
+    THEM,
+    Conflict,
+)
 from ..._core.regex import regex
 from ..._linux import kernel_modules, modprobe, module_options
 from ..._nvidia.gpus import VFIO
@@ -24,7 +27,6 @@ DOMAINS = "/etc/libvirt/qemu"
 COMMAND_LINE = "/proc/cmdline"
 # What the validator of the GPU Operator leaves once its VFIO manager has bound all GPUs (cmd/nvidia-validator).
 OPERATOR = "/run/nvidia/validations/vfio-pci-ready"
-THEM = "them"
 _HOSTDEV = regex(r"<hostdev\b[^>]*\btype=['\"]pci['\"][^>]*>.*?</hostdev>", re.DOTALL)
 _MANAGED = regex(r"<hostdev\b[^>]*\bmanaged=['\"]yes['\"]")
 _SOURCE = regex(r"<source\b.*?</source>", re.DOTALL)

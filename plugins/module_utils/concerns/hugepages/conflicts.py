@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Sequence, Tuple
 
-from ..._core.change import Conflict
+from ..._core.change import (
+    THEM,
+    US,
+    WINNER_UNKNOWN,
+    Conflict,
+)
 from ..._core.errors import OwnedByAnother
 from ..._kinds.boot_arguments import COMMAND_LINE
 from ..._kinds.tunables import BootAssignment
@@ -41,7 +46,7 @@ def find_conflicts(
                 wanted = sum(int(chosen.get(tunable, boot.after[tunable][0]) or 0) for tunable in tunables)
             if line.value == str(wanted):
                 continue
-            wins = "them" if source == line else "unknown" if line.in_doubt else "us"
+            wins = THEM if source == line else WINNER_UNKNOWN if line.in_doubt else US
             conflict = Conflict(line.owner, line.path, line.line, object_, setting, line.value, wins)
             if conflict not in found:
                 found.append(conflict)
@@ -52,11 +57,10 @@ def find_conflicts(
                 or after != want.value
             )
             if scope.permanent and stays:
-                where = line.path if line.line is None else f"{line.path}:{line.line}"
                 raise OwnedByAnother(
                     f"set {setting}",
                     object=object_,
-                    cause=f"{line.owner} sets it too, at {where}",
+                    cause=f"{line.owner} sets it too, at {line.place}",
                     found=line.value,
                     wanted=wanted,
                     hint="remove it there, or declare the same value",

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Sequence, Set, Tuple
 
-from ..._core.change import Conflict
+from ..._core.change import (
+    THEM,
+    Conflict,
+)
 from ..._linux import shell_profiles
 from . import nccl_conf
 
@@ -27,7 +30,7 @@ def of_sessions(files: Files, wanted: Mapping[str, str]) -> Iterator[Conflict]:
     """The files that login shells read after pam_env did its work."""
     for path, number, name, value in shell_profiles.assignments(files, wanted):
         if value != wanted[name]:
-            yield Conflict("profile", path, number, "sessions", name, value, "them")
+            yield Conflict("profile", path, number, "sessions", name, value, THEM)
 
 
 def of_nccl(
@@ -40,14 +43,14 @@ def of_nccl(
     named: Dict[str, str] = {CONF_FILE: ours[CONF_FILE]} if CONF_FILE in ours else {}
     for line in environment:
         if line.setting in wanted and line.value != wanted[line.setting]:
-            yield Conflict("environment", line.path, line.number, "nccl", line.setting, line.value, "them")
+            yield Conflict("environment", line.path, line.number, "nccl", line.setting, line.value, THEM)
         elif line.setting == CONF_FILE:
             named[CONF_FILE] = line.value
     for path in dict.fromkeys((*named.values(), *(f"{home}/.nccl.conf" for home in _homes(files)))):
         decided: Set[str] = set()
         for number, name, value in nccl_conf.parse(files.read_optional(path) or ""):
             if name in wanted and name not in decided and value != wanted[name]:
-                yield Conflict("nccl", path, number, "nccl", name, value, "them")
+                yield Conflict("nccl", path, number, "nccl", name, value, THEM)
             decided.add(name)
 
 

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import Change, Conflict, Step
+from ..._core.change import (
+    US,
+    Change,
+    Conflict,
+    Step,
+)
 from ..._core.declared import WANTED
 from ..._core.errors import OwnedByAnother
 from ..._core.planning import boot_change, effective_change, file_action
@@ -176,7 +181,7 @@ def _conflicts(
                 hint="remove that line, declare the same value, or leave the variable out of the declaration",
             )
     return [
-        Conflict("environment", line.path, line.number, place.name, line.setting, line.value, "us")
+        Conflict("environment", line.path, line.number, place.name, line.setting, line.value, US)
         for line in lines
         if line.setting in wanted and line.value != wanted[line.setting]
     ]

@@ -14,7 +14,10 @@ import os
 import re
 from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from ..._core.change import Conflict
+from ..._core.change import (
+    THEM,
+    Conflict,
+)
 from ..._core.regex import regex
 from ..._core.setting import Setting
 from ..._kinds.own_files import Key, header_of
@@ -110,7 +113,7 @@ class VariablesOfServices(ServiceValues):
             for name in differing:
                 if name in own:
                     path = own[name][1]
-                    conflicts.append(Conflict("systemd", path, None, unit, name, own[name][0], "them"))
+                    conflicts.append(Conflict("systemd", path, None, unit, name, own[name][0], THEM))
                 else:
                     late[(unit, name)] = values.get(name, "")
         return late, tuple(conflicts)

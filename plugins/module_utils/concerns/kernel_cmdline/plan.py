@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Mapping, Tuple
 
-from ..._core.change import Change, Conflict, Plan, Step, Unmanaged
+from ..._core.change import (
+    US,
+    Change,
+    Conflict,
+    Plan,
+    Step,
+    Unmanaged,
+)
 from ..._core.errors import DeclarationError, NotInEffect, OwnedByAnother
 from ..._core.setting import BOOT, DRIFTED, NOW, REBOOT, Scalar, Setting
 from ..._core.value import field, frozen
@@ -192,7 +199,7 @@ def _conflicts(state: KernelCmdlineState, desired: KernelCmdlineDesired) -> Tupl
                 hint=f"remove {other or name} there, or {f'{name} ' if other else ''}from the declaration",
             )
         owner = "tuned" if path == TUNED else COMMAND_LINE
-        found.append(Conflict(owner, path, line, COMMAND_LINE, name, str(theirs), "us"))
+        found.append(Conflict(owner, path, line, COMMAND_LINE, name, str(theirs), US))
     return tuple(found)
 
 

@@ -57,7 +57,7 @@ class Need:
 
 @frozen
 class Image:
-    """What was listed of an image: its files of modprobe.d, and which of the modules that were asked for it has.
+    """The list of an image: its files of modprobe.d, and which of the modules that were asked for it has.
 
     ``stat`` is its size in bytes, when it was written in nanoseconds since 1970, and its inode.
     """

@@ -12,7 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, AbstractSet, Any, Dict, List, Mapping, Optional, Tuple
 
-from ..._core.change import Conflict, Unmanaged
+from ..._core.change import (
+    US,
+    Conflict,
+    Unmanaged,
+)
 from ..._core.setting import Setting
 from ..._core.value import replace
 from ..._kinds.own_files import header_of
@@ -176,7 +180,7 @@ def conflicts(state: KernelModulesState, desired: KernelModulesDesired) -> Tuple
         key = (state.name_of(line), line.parameter)
         wanted = desired.parameters.get(key)
         if wanted is not None and line.path != OPTIONS_FILE and not is_same(wanted, line.value):
-            found.append(Conflict(line.owner, line.path, line.number, key[0], setting_of(key[1]), line.value, "us"))
+            found.append(Conflict(line.owner, line.path, line.number, key[0], setting_of(key[1]), line.value, US))
     return tuple(found)
 
 

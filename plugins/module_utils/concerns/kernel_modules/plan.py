@@ -9,7 +9,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Container, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ..._core.change import Action, Change, Conflict, RemoveFile, ReplaceFile, RunCommand, Step, Unmanaged
+from ..._core.change import (
+    THEM,
+    US,
+    Action,
+    Change,
+    Conflict,
+    RemoveFile,
+    ReplaceFile,
+    RunCommand,
+    Step,
+    Unmanaged,
+)
 from ..._core.declared import WANTED
 from ..._core.errors import InUse, OwnedByAnother
 from ..._core.setting import BOOT, EFFECTIVE, NOW, REBOOT, Setting
@@ -131,7 +142,7 @@ def conflicts_of(
             name,
             STATE,
             line.text,
-            "us" if state.boot(name, after) == wanted else "them",
+            US if state.boot(name, after) == wanted else THEM,
         )
         for name, wanted, line in found
     )
@@ -270,7 +281,7 @@ def _concerns_initramfs(state: KernelModulesState, after: Sequence[ModprobeLine]
 
 
 def _has_files(desired: KernelModulesDesired) -> bool:
-    """Whether there shall be files of ours in modprobe.d, and so in the images."""
+    """Whether there shall be files of this concern in modprobe.d, and so in the images."""
     return desired.block_text is not None or desired.options_text is not None
 
 
@@ -305,7 +316,7 @@ def _image_steps(
 def _list_action(
     state: KernelModulesState, desired: KernelModulesDesired, after: Sequence[ModprobeLine]
 ) -> Optional[ListInitramfs]:
-    """What lists the images, None where nothing has to be in them, or nothing can list them."""
+    """The action that lists the images, None where nothing has to be in them, or nothing can list them."""
     if state.initramfs is None or not _has_files(desired):
         return None
     from .initramfs import ListInitramfs, needs_of

@@ -75,7 +75,7 @@ class ParametersState:
 
 @frozen
 class InitramfsState:
-    """What is known of the initramfs images. ``lister`` is the program that lists one.
+    """The known state of the initramfs images. ``lister`` is the program that lists one.
 
     ``early`` are the modules that the command line blacklists there. ``faults`` are the images that have a module
     without our file, by the declared name of the module. ``unread`` is an image of which nothing is known.
@@ -137,16 +137,16 @@ class KernelModulesState:
 
     @property
     def unread(self) -> str:
-        """An image of which it is not known whether it has our files; empty where there is none."""
+        """An image of which it is not known whether it has these files; empty for no such image."""
         return self.initramfs.unread if self.initramfs is not None else ""
 
     def next_boot(self, name: str) -> str:
-        """What the next boot brings by what is there, the initramfs too, which loads what a device asks for."""
+        """The state after the next boot, by all files and the initramfs, which loads what a device asks for."""
         return ON_DEMAND if name in self.faults else self.boot(name)
 
     @property
     def modprobe_copy(self) -> str:
-        """What the images have in place of copies of our files."""
+        """The contents of the images in place of copies of these files."""
         if self.faults:
             return f"missing: {', '.join(f'for {name} in {path}' for name, path in self.faults.items())}"
         return (

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Mapping, Tuple
 
-from ..._core.change import Conflict
+from ..._core.change import (
+    THEM,
+    US,
+    WINNER_UNKNOWN,
+    Conflict,
+)
 from ..._core.errors import OwnedByAnother
 from ..._kinds.tunables import SYSCTL_CONF
 from ..._linux.tuned import modified
@@ -41,17 +46,16 @@ def find_conflicts(
         is_left = one.owner == TUNED and modified(one.value, wanted_text) is None
         if not is_left and left_by(one, wanted_text, state) != wanted_text:
             # `sysctl --system` reads that file last, and systemd-sysctl at its link or not at all.
-            wins = "them" if one.owner == SYSCTL_CONF or one in winners else "unknown" if one.in_doubt else "us"
+            wins = THEM if one.owner == SYSCTL_CONF or one in winners else WINNER_UNKNOWN if one.in_doubt else US
             found.append(Conflict(one.owner, one.path, one.line, OBJECT, dotted(one.tunable), one.value, wins))
     for key in values if scope.permanent else ():
         value, source = after[key]
         if value != wanted[key] and source is not None:
-            where = source.path if source.line is None else f"{source.path}:{source.line}"
             what = "sets it too" if source.tunable == key else f"sets {dotted(source.tunable)}, which sets it to 0"
             refusal = OwnedByAnother(
                 "set {}",
                 object=f"{OBJECT} {dotted(key)}",
-                cause=f"{source.owner} {what}, at {where}, and wins over {FILE}",
+                cause=f"{source.owner} {what}, at {source.place}, and wins over {FILE}",
                 found=source.value,
                 wanted=str(wanted[key]),
                 hint="remove it there, or declare the same value",

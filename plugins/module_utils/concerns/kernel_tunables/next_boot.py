@@ -84,7 +84,7 @@ def boot_values(state: KernelTunablesState, lines: Sequence[SysctlLine]) -> Valu
 
 
 def left_by(one: BootAssignment, before: Optional[str], state: KernelTunablesState) -> Optional[str]:
-    """What a key has after this line; None where the kernel refuses it, or where tuned leaves what was there before."""
+    """The value of a key after this line; None where the kernel refuses it, or where tuned leaves the one before it."""
     value = tuned.modified(one.value, before) if one.owner == TUNED else one.value
     return None if value is None else read_by_kernel(one.tunable, value, state.found[one.tunable])
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.baseline import Baseline
-from ..._core.change import Conflict, Plan, Step, Unmanaged
+from ..._core.change import (
+    THEM,
+    Conflict,
+    Plan,
+    Step,
+    Unmanaged,
+)
 from ..._core.errors import CannotLook, DeclarationError
 from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting
@@ -253,7 +259,7 @@ def _conflicts(files: Files) -> Tuple[Conflict, ...]:
     if systemd.enabled(files, MIG_MANAGER) != systemd.ENABLED:
         return ()
     place = next(path for path in (f"{folder}/{MIG_MANAGER}" for folder in systemd.FOLDERS) if files.exists(path))
-    return (Conflict(MIG_MANAGER, place, None, "GPUs", INSTANCES, "the layout of its own configuration", "them"),)
+    return (Conflict(MIG_MANAGER, place, None, "GPUs", INSTANCES, "the layout of its own configuration", THEM),)
 
 
 def _seen(gpu: WantedGpu, carrier: BootCarrier) -> MigGpu:

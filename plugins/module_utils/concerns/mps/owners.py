@@ -14,7 +14,11 @@ import os
 import re
 from typing import TYPE_CHECKING, Iterable, Iterator, List, Sequence, Tuple
 
-from ..._core.change import Conflict
+from ..._core.change import (
+    THEM,
+    US,
+    Conflict,
+)
 from ..._machine import processes
 from .control import PROGRAM
 from .files import DEVICES, PIPES
@@ -29,7 +33,6 @@ DEFAULT_PIPES = "/tmp/nvidia-mps"
 PLUGIN, PLUGIN_MARK = "/run/nvidia/mps", ".started"
 SLURM = ("/etc/slurm", "/etc/slurm-llnl")
 DAEMON = "another nvidia-cuda-mps-control"
-THEM, US = "them", "us"
 
 
 def find(files: Files, ours: Iterable[str], devices: Sequence[str]) -> Tuple[Conflict, ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from ..._core.change import Blocker, Conflict, Plan, RoomAction, Step
+from ..._core.change import THEM, Blocker, Conflict, Plan, RoomAction, Step
 from ..._core.errors import InUse, OwnedByAnother
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
@@ -23,7 +23,6 @@ from ..._kinds import units
 from ..._kinds.units import RUNNING, SERVICE, START, STOPPED
 from ..._linux import systemd
 from . import files as mps_files
-from .owners import THEM
 from .spec import FAIL, SKIP, WAIT, memory_text
 from .state import GPUS, MEMORY, MULTI_USER, PERCENTAGE, UNIT_FILE
 

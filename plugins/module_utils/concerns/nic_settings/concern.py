@@ -129,7 +129,7 @@ def _lacking(interface: Interface, setting: str) -> Unmanaged:
 
 
 def _conflicts(state: NicSettingsState, desired: NicSettingsDesired, scope: Scope) -> Tuple[Conflict, ...]:
-    """Who else sets what is wanted. Raises ``OwnedByAnother`` where the next boot would not bring it."""
+    """Other owners of the declared values. Raises ``OwnedByAnother`` where the next boot would not bring it."""
     values = state.foreign
     for interface in state.interfaces:
         if interface.stated is not None and MTU in desired.wanted[interface.name]:

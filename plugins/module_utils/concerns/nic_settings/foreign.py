@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What other software gives interfaces at boot: by ethtool(8), ip-link(8), or by their files in sysfs."""
+"""The values that other owners give interfaces at boot: by ethtool(8), ip-link(8), or by their files in sysfs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ UNKNOWN = "*"
 
 
 def read(files: Files, interfaces: Sequence[Interface], scope: Scope) -> Tuple[ForeignValue, ...]:
-    """What is set of what these interfaces declare."""
+    """The values that other owners give to the declared settings of these interfaces."""
     writes = (
         *boot_writers.commands(files, PROGRAM),
         *boot_writers.commands(files, IP),

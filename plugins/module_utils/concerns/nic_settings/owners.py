@@ -18,6 +18,7 @@ from ..._core.regex import regex
 from ..._core.value import frozen
 from ..._linux import boot_writers, systemd
 from ..._linux.dropins import walk_files
+from ..._linux.foreign_files import foreign
 from ..._linux.network_writers import (
     IFUPDOWN_FILES,
     IFUPDOWN_FOLDER,
@@ -32,7 +33,6 @@ from ..._linux.network_writers import (
     TUNED,
     assignments,
     sections,
-    text_at,
 )
 from . import links
 
@@ -112,7 +112,7 @@ def _of_networkd_lease(files: Files, index: str) -> Iterator[StatedMtu]:
     folders = tuple(f"{folder}/{path.rpartition('/')[2]}.d" for folder in NETWORK_FOLDERS)
     takes_leased = ""
     for place in (path, *walk_files(files, folders, ".conf")):
-        for _number, section, key, value in sections(text_at(files.read_optional, place)):
+        for _number, section, key, value in sections(foreign(files).read(place)):
             if section in _DHCP_SECTIONS and key == "UseMTU":
                 takes_leased = value.lower()
     if takes_leased in systemd.TRUE:
@@ -155,5 +155,5 @@ def _is_dhcp_of_ifupdown(files: Files, name: str) -> bool:
     if name not in up:
         return False
     paths = (IFUPDOWN_FILES, *(f"{IFUPDOWN_FOLDER}/{entry}" for entry in files.names(IFUPDOWN_FOLDER)))
-    lines = (line.split() for path in paths for line in text_at(files.read_optional, path).splitlines())
+    lines = (line.split() for path in paths for line in foreign(files).read(path).splitlines())
     return any(words == ["iface", name, "inet", "dhcp"] for words in lines)

@@ -10,7 +10,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Iterator, Tuple
 
-from ..._core.change import Conflict
+from ..._core.change import (
+    THEM,
+    US,
+    WINNER_UNKNOWN,
+    Conflict,
+)
 from ..._linux import boot_writers, systemd
 from .sources import SERVICES
 from .state import NODE, SWAP
@@ -18,7 +23,6 @@ from .state import NODE, SWAP
 if TYPE_CHECKING:
     from ..._core.protocols import Files
 
-THEM, US, UNKNOWN = "them", "us", "unknown"
 WAAGENT = "/etc/waagent.conf"
 AGENTS = ("walinuxagent.service", "waagent.service")
 CLOUD = "/etc/cloud"
@@ -70,7 +74,7 @@ def _writers(files: Files) -> Iterator[Conflict]:
     """Services and scripts that run swapon(8); units that do nothing else are masked instead."""
     for one in boot_writers.read(files):
         if one.target == boot_writers.SWAP and one.owner not in SERVICES:
-            wins = UNKNOWN if one.in_doubt else THEM
+            wins = WINNER_UNKNOWN if one.in_doubt else THEM
             yield Conflict(one.owner, one.path, one.line, NODE, SWAP, one.value or "", wins)
 
 

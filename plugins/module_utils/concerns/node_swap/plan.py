@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
-from ..._core.change import Change, Plan, RemoveFile, ReplaceFile, RoomAction, Step, Unmanaged
+from ..._core.change import (
+    THEM,
+    Change,
+    Plan,
+    RemoveFile,
+    ReplaceFile,
+    RoomAction,
+    Step,
+    Unmanaged,
+)
 from ..._core.errors import DeclarationError, InUse, OwnedByAnother
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
@@ -321,7 +330,7 @@ def _does_not_fit(obstacle: str) -> InUse:
 def _refuse_owners(state: NodeSwapState) -> None:
     """Raises ``OwnedByAnother`` where the next boot would bring swap that nothing of ours can keep off."""
     for conflict in state.conflicts:
-        if conflict.wins == "them":
+        if conflict.wins == THEM:
             place = conflict.path if conflict.line is None else f"{conflict.path} line {conflict.line}"
             refusal = OwnedByAnother(
                 "keep swap off across a reboot",

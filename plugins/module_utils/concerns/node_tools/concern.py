@@ -9,7 +9,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
-from ..._core.change import Conflict, Plan, Step
+from ..._core.change import (
+    THEM,
+    Conflict,
+    Plan,
+    Step,
+)
 from ..._core.contract import brings
 from ..._core.registration import ALL, Registration
 from ..._core.setting import IN_SYNC, Setting
@@ -185,7 +190,7 @@ def _drop_ins(files: Files) -> Tuple[Conflict, ...]:
     """What others changed of our unit; drop-ins for all services are none of ours."""
     paths = [path for path in systemd.drop_ins(files, UNIT) if f"/{UNIT}.d/" in path]
     return tuple(
-        Conflict("systemd drop-in", path, None, UNIT, key, value, "them")
+        Conflict("systemd drop-in", path, None, UNIT, key, value, THEM)
         for path in paths
         for key, value in systemd.assignments(files.read_optional(path) or "")
     )

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional, Tuple
 
-from ..._core.change import Conflict
+from ..._core.change import (
+    US,
+    Conflict,
+)
 from ..._core.declared import of_another
 from ..._linux import cpu_claims, cpulist
 from ..._linux.cpu_claims import Claim, InterruptClaims
@@ -43,7 +46,7 @@ def overridden(files: Files, claims: InterruptClaims) -> Tuple[Conflict, ...]:
             object=claim.name,
             setting=other.name,
             value=cpulist.render(claim.cpus & other.cpus),
-            wins="us",
+            wins=US,
         )
         for claim in claims.named
         for other in isolated

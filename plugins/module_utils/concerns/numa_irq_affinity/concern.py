@@ -176,7 +176,7 @@ def _beside_others(
 
 
 def _foreign(state: IrqAffinityState, desired: IrqAffinityDesired, scope: Scope) -> Tuple[Conflict, ...]:
-    """Who else sends them to CPUs at boot. Raises ``OwnedByAnother`` where that would stay."""
+    """Other owners that send them to CPUs at boot. Raises ``OwnedByAnother`` where that would stay."""
     if not state.foreign:
         return ()
     wanted = {(want.object, want.setting): text_of(want.wanted) for want in desired.wants}

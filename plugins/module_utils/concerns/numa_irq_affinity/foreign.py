@@ -44,7 +44,7 @@ OPENIBD_CONF, TUNES = "/etc/infiniband/openib.conf", "RUN_AFFINITY_TUNER"
 
 
 def read(files: Files, wants: Sequence[WantedAffinity], scope: Scope) -> Tuple[ForeignValue, ...]:
-    """What is set of these interrupts and queues."""
+    """The CPUs that other owners give to these interrupts and queues."""
     writes = [
         one
         for one in boot_writers.read(files)

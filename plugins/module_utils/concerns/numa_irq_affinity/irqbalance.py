@@ -16,7 +16,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import Conflict
+from ..._core.change import (
+    THEM,
+    Conflict,
+)
 from ..._core.regex import regex
 from ..._core.setting import Setting
 from ..._core.value import field, frozen
@@ -226,9 +229,7 @@ def conflicts(daemon: IrqbalanceDaemon, mode: str, made: Sequence[Setting]) -> T
             return ()
     if mode == DISABLE and running.by_unit and changed & {SERVICE, START}:
         return ()
-    return (
-        Conflict(PROGRAM, f"/proc/{running.pid}", None, PROGRAM, "smp_affinity", " ".join(running.command), "them"),
-    )
+    return (Conflict(PROGRAM, f"/proc/{running.pid}", None, PROGRAM, "smp_affinity", " ".join(running.command), THEM),)
 
 
 def balances(daemon: IrqbalanceDaemon) -> bool:

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
-from ..._core.change import Change, Conflict, Refuse, RoomAction, Step, Unmanaged
+from ..._core.change import (
+    THEM,
+    US,
+    Change,
+    Conflict,
+    Refuse,
+    RoomAction,
+    Step,
+    Unmanaged,
+)
 from ..._core.errors import InUse, OwnedByAnother
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
@@ -61,11 +70,11 @@ def refuse_impossible(state: PersistenceState, desired: PersistenceDesired, scop
     conflicts = []
     for source in daemon.sources[1:]:
         lines = [line for line in source.of(EXEC_START) if line]
-        wins = "them" if overruled and source in after_ours(daemon.sources) else "us"
-        if lines and (wins == "them" or mode_of(lines[-1]) != mode):
+        wins = THEM if overruled and source in after_ours(daemon.sources) else US
+        if lines and (wins == THEM or mode_of(lines[-1]) != mode):
             conflicts.append(Conflict("systemd drop-in", source.path, None, UNIT, "ExecStart", lines[-1], wins))
     if scope.permanent and overruled:
-        last = next((conflict for conflict in reversed(conflicts) if conflict.wins == "them"), None)
+        last = next((conflict for conflict in reversed(conflicts) if conflict.wins == THEM), None)
         raise OwnedByAnother(
             goal,
             object=UNIT,

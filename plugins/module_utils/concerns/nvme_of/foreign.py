@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Who else connects, disconnects or sets at boot what is declared: nvme-cli, nvme-stas, and writes into sysfs.
+"""Other owners that connect, disconnect or set declared subsystems at boot: nvme-cli, nvme-stas, and writes to sysfs.
 
 The options of nvme-cli are those of its fabrics.c (2.13), those of nvme-stas of its staslib/conf.py (2.4). The kernel
 refuses to connect what is connected already (nvmf_ctlr_matches_baseopts of drivers/nvme/host/fabrics.h), so of two who
@@ -281,12 +281,12 @@ class _Stacd:
                 effect = _Effect(one.key, CONNECTED, True, _numbers(self._numbers))
                 found.add(_Line(STACD, STACD_CONF, None), effect)
             if self._scope == _ALL and one.key[1] in transports:
-                # It looks again whenever something is connected, and keeps what a discovery controller tells of.
+                # It looks again whenever something is connected, and keeps what a discovery controller reports.
                 effect = _Effect(one.key, DISCONNECTED, self._finds_more)
                 found.add(_Line(STACD, STACD_CONF, self._scope_line), effect, wins=THEM)
 
 
 def _by_kernel(name: str) -> str:
-    """What nvme-stas calls an option, as the kernel writes it."""
+    """An option of nvme-stas, as the kernel writes it."""
     name = name.strip().replace("-", "_")
     return "keep_alive_tmo" if name == "kato" else name

@@ -73,7 +73,7 @@ def observe(host: Host, declaration: NvmeOfDeclaration, scope: Scope) -> NvmeOfS
 
 
 def _foreign(files: Files, declaration: NvmeOfDeclaration, told: Told, carrier: str) -> Tuple[ForeignValue, ...]:
-    """What other software does with them at boot, which is read in full only where there is such software."""
+    """The effects of other owners on them at boot, which are read in full only where there are such owners."""
     does = any(one.target == "nvme" or one.target.startswith(SYSFS) for one in boot_writers.read(files))
     if not does and systemd.enabled(files, "stacd.service") != systemd.ENABLED:
         return ()

@@ -10,7 +10,12 @@ import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import Conflict
+from ..._core.change import (
+    THEM,
+    US,
+    WINNER_UNKNOWN,
+    Conflict,
+)
 from ..._core.errors import OwnedByAnother
 from ..._core.regex import regex
 from ..._core.setting import Scalar
@@ -70,7 +75,7 @@ def of_command_line(cmdline: str, settings: FrozenSet[str]) -> Tuple[Conflict, .
     """``elevator=`` on the command line: without effect since the kernel has multi-queue alone (5.0)."""
     words = [word for word in cmdline.split() if word.startswith("elevator=") and SCHEDULER in settings]
     return tuple(
-        Conflict("kernel command line", "/proc/cmdline", 1, "all queues", SCHEDULER, word[len("elevator=") :], "us")
+        Conflict("kernel command line", "/proc/cmdline", 1, "all queues", SCHEDULER, word[len("elevator=") :], US)
         for word in words
     )
 
@@ -108,19 +113,25 @@ def of_late(
             value = values[setting]
             stays = not claim.in_doubt and claim.result(value) == value
             if permanent and not stays and not claim.in_doubt:
-                raise OwnedByAnother(
-                    f"keep {setting}",
-                    object=queue.name,
-                    cause=f"{claim.owner} starts after our rules, and {claim.place} sets another value",
-                    found=claim.value,
-                    wanted=value,
-                    hint="remove that line, declare its value, or set permanent: false",
-                )
-            wins = "unknown" if claim.in_doubt else "them"
+                cause = f"{claim.owner} starts after our rules, and {claim.place} sets another value"
+                raise owned(queue.name, setting, cause, found=claim.value, wanted=value)
+            wins = WINNER_UNKNOWN if claim.in_doubt else THEM
             conflict = Conflict(claim.owner, claim.path, claim.line, queue.name, setting, claim.value, wins)
             if not stays and conflict not in found:
                 found.append(conflict)
     return tuple(found)
+
+
+def owned(queue: str, setting: str, cause: str, *, found: Optional[str], wanted: Scalar) -> OwnedByAnother:
+    """The refusal of a value that would not stay."""
+    return OwnedByAnother(
+        f"keep {setting}",
+        object=queue,
+        cause=cause,
+        found=found,
+        wanted=wanted,
+        hint="remove that line, declare its value, or set permanent: false",
+    )
 
 
 def _claims(late: LateOwners, queue: Queue) -> Dict[str, Claim]:

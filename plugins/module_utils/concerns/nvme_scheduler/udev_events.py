@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What udev will write into the queues at boot and at hot-plug: everybody's rules as udev reads them.
+"""The values that udev writes into the queues at boot and at hot-plug, by all rules as udev reads them.
 
 Of the rules only what bears on queues is looked at: ``ATTR{...}`` of the disk and of its bdi, by which the read-ahead
 is a device of its own, and the programs of ``RUN``, ``PROGRAM`` and ``IMPORT{program}``. What is not known here
@@ -16,18 +16,24 @@ import re
 from posixpath import normpath
 from typing import TYPE_CHECKING, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import Conflict
-from ..._core.errors import OwnedByAnother
+from ..._core.change import (
+    THEM,
+    US,
+    WINNER_UNKNOWN,
+    Conflict,
+)
 from ..._core.setting import Scalar
 from ..._core.value import frozen, replace
 from ..._linux import udev_programs
 from ..._linux.udev_programs import UdevDevice
 from .devices import CONTROLLER, Disk, Level, Subject, setting_at
+from .owners import owned
 from .rules import OF_NFS, OUR_RULES, PCI_PROPERTY
 from .spec import READ_AHEAD, SCHEDULER, TUNABLES
 from .udev import ASKING
 
 if TYPE_CHECKING:
+    from ..._core.errors import OwnedByAnother
     from ..._core.protocols import Files
     from .udev import QueueRule, RuleFile, UdevAssignment, UdevCondition
 
@@ -35,7 +41,7 @@ _SETTING_OF_FILE = {tunable.file: setting for setting, tunable in TUNABLES.items
 _BDI = "/sys/devices/virtual/bdi"
 # Stands for the device of an event that is not that of the disk: no path with its name is that of a disk.
 _ANOTHER = UdevDevice("-", "/sys/devices/-", "-")
-_WINS = ("us", "unknown", "them")
+_WINS = (US, WINNER_UNKNOWN, THEM)
 
 
 @frozen
@@ -185,7 +191,7 @@ class _Event:
     def of_others(
         self, rule_files: Sequence[RuleFile], action: str, scripts: Mapping[str, str]
     ) -> Tuple[QueueWrite, ...]:
-        """What events of other devices write into this disk, by the rules that this one does not come by."""
+        """The writes of events of other devices into this disk, by the rules that its own event does not pass."""
         written: List[QueueWrite] = []
         for entry in rule_files:
             for rule in entry.rules:
@@ -321,7 +327,7 @@ def boot(
     subjects: Mapping[str, Subject],
     scripts: Mapping[str, str],
 ) -> Dict[Tuple[str, str], Scalar]:
-    """What udev's rules leave in each queue after the ``add`` of a boot, by device and setting."""
+    """The values in each queue after the ``add`` of a boot, by device and setting."""
     values: Dict[Tuple[str, str], Scalar] = {}
     for disk in disks:
         queues = {queue.name: queue.values for queue in disk.queues}
@@ -363,8 +369,8 @@ def conflicts(
                 value = wanted[name][setting]
                 if _value(written) == value:
                     continue
-                wins = "us" if refuse and (name, setting) not in ours else "unknown" if written.in_doubt else "them"
-                if wins == "them" and refuse:
+                wins = US if refuse and (name, setting) not in ours else WINNER_UNKNOWN if written.in_doubt else THEM
+                if wins == THEM and refuse:
                     raise _owned(written, value)
                 key = (written.path, written.line, name, setting)
                 before = found[key].wins if key in found else wins
@@ -375,11 +381,5 @@ def conflicts(
 
 def _owned(written: QueueWrite, value: Scalar) -> OwnedByAnother:
     verb, when = ("runs", "all") if written.by_program else ("reads", "our")
-    return OwnedByAnother(
-        f"keep {written.setting}",
-        object=written.queue,
-        cause=f"udev {verb} {written.path} line {written.line} after {when} rules, and it sets another value",
-        found=written.value,
-        wanted=value,
-        hint="remove that line, declare its value, or set permanent: false",
-    )
+    cause = f"udev {verb} {written.path} line {written.line} after {when} rules, and it sets another value"
+    return owned(written.queue, written.setting, cause, found=written.value, wanted=value)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, Iterable, Iterator, List, Mapping, Set, Tuple
 
-from ..._core.change import Conflict
+from ..._core.change import (
+    THEM,
+    Conflict,
+)
 from ..._kinds.units import SERVICE
 from ..._linux import os_release, systemd
 from ..._linux.systemd import ETC, MASKED, UnitFiles
@@ -222,8 +225,8 @@ def _starters(
         for bus_name in _words(answers, name, "BusName"):
             path = f"{DBUS_SERVICES}/{bus_name}.service"
             if files.exists(path):
-                yield Conflict("D-Bus", path, None, name, SERVICE, "starts it on demand", "them")
+                yield Conflict("D-Bus", path, None, name, SERVICE, "starts it on demand", THEM)
         for other in _words(answers, name, "WantedBy", "RequiredBy"):
             if other not in methods and not other.endswith(".target"):
                 path = next(iter(unit_files.paths(other)), other)
-                yield Conflict("systemd", path, None, name, SERVICE, "starts it", "them")
+                yield Conflict("systemd", path, None, name, SERVICE, "starts it", THEM)

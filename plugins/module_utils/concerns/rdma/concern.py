@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
 
-from ..._core.change import Conflict, Plan, Step, Unmanaged
+from ..._core.change import (
+    THEM,
+    US,
+    Conflict,
+    Plan,
+    Step,
+    Unmanaged,
+)
 from ..._core.planning import unread
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting
@@ -84,7 +91,7 @@ class Rdma:
                 unmanaged.append(Unmanaged(GPU_MEMORY, GPUDIRECT, reason))
             if memory.old_peermem:
                 path = f"{SYS_MODULE}/{OLD_MODULE}"
-                conflicts += (Conflict(OLD_MODULE, path, None, GPU_MEMORY, GPUDIRECT, "loaded", "us"),)
+                conflicts += (Conflict(OLD_MODULE, path, None, GPU_MEMORY, GPUDIRECT, "loaded", US),)
         unit, rules = later.texts(declaration)
         return RdmaDesired(wanted, way or None, bool(way), tuple(unmanaged), conflicts, unit, rules)
 
@@ -144,7 +151,7 @@ CONCERN = Rdma()
 
 
 def _foreign(state: RdmaState, desired: RdmaDesired, scope: Scope) -> Tuple[Conflict, ...]:
-    """Who else sets ports at boot. Raises ``OwnedByAnother`` where the next boot would not bring what is wanted."""
+    """Other owners that set ports at boot. Raises ``OwnedByAnother`` where a declared value would not stay."""
     if not state.foreign:
         return ()
     wanted = {(name, setting): value for name, found in desired.wanted.items() for setting, value in found.items()}
@@ -163,7 +170,7 @@ def _differing(port: Port) -> List[str]:
 def _of_lldpad(state: RdmaState) -> Tuple[Conflict, ...]:
     """Where it agrees on priorities with the switch, it sets them again whenever the link comes up."""
     return tuple(
-        Conflict("lldpad", lossless.LLDPAD, None, port.name, setting, "DCBX", "them")
+        Conflict("lldpad", lossless.LLDPAD, None, port.name, setting, "DCBX", THEM)
         for port in state.ports
         for setting in port.values
         if state.has_lldpad and setting.partition(" ")[0] in (lossless.PFC, lossless.DSCP)

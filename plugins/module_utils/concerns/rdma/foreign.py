@@ -36,7 +36,7 @@ _Options = Sequence[Tuple[str, str]]
 
 
 def read(files: Files, ports: Sequence[Port], scope: Scope) -> Tuple[ForeignValue, ...]:
-    """What is set of what these ports declare."""
+    """The values that other owners give to the declared settings of these ports."""
     writes = [one for one in boot_writers.read(files) if one.target in PROGRAMS or one.target.startswith(TREES)]
     lines = [(one, [said for port in ports for said in _said(one, port)]) for one in writes]
     return foreign_values.read(files, scope, lines) if lines else ()

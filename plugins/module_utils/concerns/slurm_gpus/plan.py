@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Mapping, Optional, Tuple
 
-from ..._core.change import Conflict, Plan
+from ..._core.change import (
+    THEM,
+    US,
+    Conflict,
+    Plan,
+)
 from ..._core.declared import WANTED
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace
@@ -164,7 +169,7 @@ def _conflicts(state: SlurmState) -> Tuple[Conflict, ...]:
             state.node,
             resource_name(line.pairs.get("name", AUTO_DETECT)),
             "set",
-            "us",
+            US,
         )
         for line in theirs_in(state.gres.text, state.node)
     ]
@@ -172,5 +177,5 @@ def _conflicts(state: SlurmState) -> Tuple[Conflict, ...]:
         for number, raw in enumerate((text or "").splitlines(), 1):
             if raw.startswith("#") and "ansible managed" in raw.lower():
                 owner = "a template of Ansible (DeepOps, openhpc)"
-                found.append(Conflict(owner, path, number, path, "content", "written again at its next run", "them"))
+                found.append(Conflict(owner, path, number, path, "content", "written again at its next run", THEM))
     return tuple(found)

@@ -9,7 +9,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
-from ..._core.change import Change, Conflict, Plan, ReplaceFile, RoomAction, Step
+from ..._core.change import (
+    THEM,
+    US,
+    Change,
+    Conflict,
+    Plan,
+    ReplaceFile,
+    RoomAction,
+    Step,
+)
 from ..._core.declared import WANTED
 from ..._core.planning import boot_change, effective_change, file_action
 from ..._core.setting import IN_SYNC, Scalar, Setting
@@ -149,23 +158,23 @@ def _conflicts(state: TopologyState, desired: TopologyDesired) -> Tuple[Conflict
     found = []
     if desired.text != state.text:
         found = [
-            Conflict("topology.conf", state.path, number, state.path, raw, "set", "us")
+            Conflict("topology.conf", state.path, number, state.path, raw, "set", US)
             for number, raw in theirs_in(state.text)
         ]
     if desired.topologies is not None and desired.yaml != state.yaml:
         theirs = topology_yaml.theirs_in(state.yaml)
         found += [
-            Conflict("topology.yaml", state.yaml_path, number, state.yaml_path, raw, "set", "us")
+            Conflict("topology.yaml", state.yaml_path, number, state.yaml_path, raw, "set", US)
             for number, raw in theirs
         ]
     for path, text in ((state.path, state.text), (state.yaml_path, state.yaml), *state.confs.items()):
         for number, raw in enumerate((text or "").splitlines(), 1):
             if raw.startswith("#") and "ansible managed" in raw.lower():
                 owner = "an Ansible template (DeepOps, openhpc)"
-                found.append(Conflict(owner, path, number, path, "content", "written again at its next run", "them"))
+                found.append(Conflict(owner, path, number, path, "content", "written again at its next run", THEM))
     if desired.yaml is not None and not state.ignores_conf(desired.yaml):
         value = "read by Slurm 25.05 and newer in place of topology.conf"
-        found.append(Conflict("topology.yaml", state.yaml_path, None, state.yaml_path, "content", value, "us"))
+        found.append(Conflict("topology.yaml", state.yaml_path, None, state.yaml_path, "content", value, US))
     return tuple(found)
 
 

@@ -39,8 +39,8 @@ IMPORTING = f'imports = ["{FOLDER}/*.toml"]\n'
 
 
 def options_read(options: Mapping[str, Any], name: str, *, newer: bool) -> Any:
-    """What containerd has for a field of runc's options, None for nothing: ``valueFromTree`` of go-toml 1.9.5, and
-    ``sortEntriesByKey`` with ``structFieldPath`` of go-toml 2.3.0.
+    """The value that containerd has for a field of runc's options, None for nothing: ``valueFromTree`` of go-toml
+    1.9.5, and ``sortEntriesByKey`` with ``structFieldPath`` of go-toml 2.3.0.
     """
     if newer:
         return next((options[key] for key in sorted(options, reverse=True) if key.lower() == name.lower()), None)

@@ -556,7 +556,7 @@ def test_a_daemon_of_20_10_has_no_word_for_cdi(tmp_path: Path) -> None:
 
 
 def declared(machine: Machine, **keys: Any) -> Settings:
-    """What is wanted after a look at the machine."""
+    """The declaration as resolved after a look at the machine."""
     declaration = ContainerRuntimeDeclaration((entry(**keys),))
     return resolve(declaration, observe(machine.host, declaration)).engines["docker"].wanted
 

@@ -191,7 +191,7 @@ class Kernel:
         return Completed(0, "", "")
 
     def list_image(self, _argv: Sequence[str]) -> Completed:
-        """What lsinitramfs lists: what was copied, and the modules."""
+        """The list of lsinitramfs: the copied files, and the modules."""
         copied = self.host.files.read(INITRAMFS)
         paths = [path for path in (BLOCK_FILE, OPTIONS_FILE) if set(self._lines(path)).issubset(copied.splitlines())]
         modules = [f"usr/lib/modules/{RELEASE}/{line.partition(':')[0]}" for line in DEPENDS.splitlines()]

@@ -243,7 +243,7 @@ CONTROLLER = f"[Controllers]\ncontroller = transport=tcp;traddr=10.10.0.5;trsvci
             f"[Global]\nnr-io-queues=4\nctrl-loss-tmo=-1\n{AUDIT}",
             True,
             [(NAME, CONNECTION, "disconnected", "unknown")],
-            id="it may end what no discovery controller tells of",
+            id="it may end what no discovery controller reports",
         ),
         pytest.param(
             AUDIT.replace("all-connections-matching-disconnect-trtypes", "no-disconnect"), False, [], id="none"

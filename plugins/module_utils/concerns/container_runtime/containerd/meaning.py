@@ -155,7 +155,7 @@ def merged(sources: Sequence[ConfigSource], merges: bool) -> Table:
 
 
 def merged_as_written(sources: Sequence[ConfigSource]) -> Table:
-    """What 2.x makes of the tables of all files, before it reads their keys."""
+    """The tables of all files as 2.x merges them, before it reads their keys."""
     found: Table = {}
     for source in sources:
         # By false and by empty texts too (mergo, as 2.x calls it).

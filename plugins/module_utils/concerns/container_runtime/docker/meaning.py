@@ -282,7 +282,7 @@ def reported(files: Files, info: Mapping[str, Any], boot: Settings) -> Dict[Sett
 
 
 def numbers(version: str) -> Tuple[int, ...]:
-    """The first two numbers of a version such as ``20.10.24+dfsg1``, empty for what is none."""
+    """The first two numbers of a version such as ``20.10.24+dfsg1``, empty for another text."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return (int(found[1]), int(found[2])) if found else ()
 
