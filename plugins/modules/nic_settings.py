@@ -60,6 +60,8 @@ options:
           - C(name) is the name of the interface, C(driver) the driver of its card, such as V(mlx5_core), C(pci_address)
             the address of its PCI function, such as V(0000:3b:00.0), and C(mac_address) its MAC address. Put addresses
             in quotes, because YAML reads some of them as numbers.
+          - C(link_layer) is V(ethernet) or V(infiniband). V(mlx5_core) is the driver of Ethernet ports and of IPoIB
+            ports, which accept a smaller MTU.
           - Interfaces that software makes, such as bonds, bridges and VLANs, match only by C(name), and only if it does
             not begin with a wildcard.
         type: dict
@@ -171,7 +173,7 @@ EXAMPLES = r"""
 - name: Jumbo frames and large rings on all ports of ConnectX cards
   gpufleet.node.nic_settings:
     interfaces:
-      - match: {driver: mlx5_core}
+      - match: {driver: mlx5_core, link_layer: ethernet}
         mtu: 9000
         rx_ring: max
         tx_ring: max

@@ -12,6 +12,7 @@ from ..._core.match import Candidate
 from ..._core.value import frozen
 from ..._linux.pci import chain
 from ..._machine.numbers import read_number
+from .spec import LINK_LAYERS
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files
@@ -69,6 +70,7 @@ def candidate(files: Files, name: str) -> Candidate:
         "driver": driver,
         "pci_address": _pci_address(path),
         "mac_address": (files.read_optional(f"{path}/address") or "").strip().lower(),
+        "link_layer": LINK_LAYERS.get((files.read_optional(f"{path}/type") or "").strip(), ""),
     }
     return Candidate(name, {key: (value,) for key, value in found.items() if value})
 

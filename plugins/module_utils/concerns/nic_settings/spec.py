@@ -15,7 +15,9 @@ from ..._core.setting import Scalar
 from ..._core.value import field, frozen
 
 NAME = "nic_settings"
-MATCH_KEYS = ("name", "driver", "pci_address", "mac_address")
+MATCH_KEYS = ("name", "driver", "pci_address", "mac_address", "link_layer")
+# Of ``type`` in sysfs, by include/uapi/linux/if_arp.h, in the words of ``link_layer`` in /sys/class/infiniband.
+LINK_LAYERS = {"1": "ethernet", "32": "infiniband"}
 MTU = "mtu"
 FUNCTIONS = "virtual_functions"
 OFFLOADS = "offloads"
@@ -128,6 +130,10 @@ def _entry(item: Mapping[str, Any], entry: match.MatchEntry) -> InterfaceEntry:
         # dev_valid_name() of the kernel, and what would end the text in a rule of udev.
         if not _NAME.fullmatch(name):
             _refuse(f"{where}.match.name", f"{name!r} is not the name of an interface", "write it as ip link shows it")
+    for layer in lowered.get("link_layer", ()):
+        if layer not in LINK_LAYERS.values():
+            hint = f"write {' or '.join(LINK_LAYERS.values())}"
+            _refuse(f"{where}.match.link_layer", f"{layer!r} is not a link layer", hint)
     settings: Dict[str, Scalar] = {}
     if item[MTU] is not None:
         settings[MTU] = _mtu(where, item[MTU])

@@ -65,6 +65,7 @@ def refusal(machine: Machine, *interfaces: Mapping[str, Any], **more: Any) -> Gp
         ({}, "it declares nothing"),
         ({"match": {"name": 'eth0"'}, "mtu": 9000}, "is not the name of an interface"),
         ({"match": {"name": "a:b"}, "mtu": 9000}, "is not the name of an interface"),
+        ({"match": {"link_layer": ["ethernet", "ib"]}, "mtu": 9000}, "'ib' is not a link layer"),
     ],
 )
 def test_what_no_machine_could_have_is_refused_with_the_reason(
@@ -286,6 +287,20 @@ def test_parts_of_a_card_must_be_named_and_keep_their_own_values(machine: Machin
     (machine.root / f"{card}/eth0_0/mtu".lstrip("/")).write_text("2000\n")
     machine.run(state="absent")
     assert [machine.mtu(name) for name in ("eth0", "eth0_0", "ib0.8001")] == [1500, 2000, 1500]
+
+
+def test_ports_of_one_driver_are_told_apart_by_their_link_layer(machine: Machine) -> None:
+    """IPoIB ports of mlx5_core take an MTU of their own; one whose layer cannot be read is matched by neither."""
+    for name, kind in (("eth0", "1\n"), ("eth1", "32\n")):
+        (machine.root / f"{place(name)}/type".lstrip("/")).write_text(kind)
+    machine.run(
+        {"match": {"driver": "mlx5_core", "link_layer": "Ethernet"}, "mtu": 9000},
+        {"match": {"driver": "mlx5_core", "link_layer": "infiniband"}, "mtu": 4092},
+    )
+    assert [machine.mtu(name) for name in ("eth0", "eth1")] == [9000, 4092]
+    (machine.root / f"{place('eth0')}/type".lstrip("/")).unlink()
+    error = refusal(machine, {"match": {"driver": "mlx5_core", "link_layer": "ethernet"}, "mtu": 9000})
+    assert "it matches no device" in str(error)
 
 
 def test_absent_names_what_is_not_there_any_more(machine: Machine) -> None:
