@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
 
 from ...module_utils._core.setting import ACCEPTED, IN_SYNC
 from ...module_utils._core.version import VERSION
-from ...module_utils._node.table import is_ours
+from ...module_utils._node.table import NOTHING, is_ours
 from .as_json import compact
 from .installed import STATUSES
 from .model import SCHEMA
 
 if TYPE_CHECKING:
+    from ..summary import Row
     from .cpu_divisions import CpuDivision
     from .facts import GpuFacts
     from .findings import Finding
@@ -126,6 +127,8 @@ def _group(group: VersionGroup, place: Mapping[str, int]) -> Dict[str, Any]:
 def _line(node: ReportNode, concerns: Sequence[str]) -> Dict[str, Any]:
     """What the table of the fleet has of a node. ``cells`` has the place of a status among all for each concern."""
     facts = node.facts
+    wrong = sum(row["status"] not in (IN_SYNC, ACCEPTED) for concern in node.concerns for row in concern.settings)
+    said = _worst(node)
     statuses = {concern.name: str(STATUSES.index(concern.status)) for concern in node.concerns}
     return {
         "name": node.name,
@@ -138,8 +141,9 @@ def _line(node: ReportNode, concerns: Sequence[str]) -> Dict[str, Any]:
         "degraded": node.degraded,
         "gpus": facts.models if facts else "",
         "versions": {name: facts.version(name) for name in ("driver", "CUDA", "kernel")} if facts else {},
-        "first": _first(node),
-        "wrong": sum(row["status"] not in (IN_SYNC, ACCEPTED) for concern in node.concerns for row in concern.settings),
+        "first": node.message if node.message is not None else "; ".join(said),
+        "wrong": wrong,
+        "more": wrong - len(said) if said else 0,
     }
 
 
@@ -148,16 +152,16 @@ def _sick(node: ReportNode) -> List[Dict[str, Any]]:
     return [{name: getattr(gpu, name) for name in names} for gpu in node.sick]
 
 
-def _first(node: ReportNode) -> str:
-    """The worst that there is to say of a node, in a line."""
-    if node.message is not None:
-        return node.message
+def _worst(node: ReportNode) -> List[str]:
+    """The worst that there is to say of a node, in a line; both where there are two."""
     rows = [row for concern in node.concerns for row in concern.settings if row["status"] in STATUSES[1:]]
-    if not rows:
-        return ""
     # That a file of ours is not on the node yet says less than what it is for.
-    row = max(rows, key=lambda row: (STATUSES.index(row["status"]), not is_ours(row)))
-    name = f"{row['object']} {row['setting']}" if row["setting"] != "-" else row["object"]
+    rows.sort(key=lambda row: (STATUSES.index(row["status"]), not is_ours(row)), reverse=True)
+    return [_line_of(row) for row in (rows if len(rows) == 2 else rows[:1])]
+
+
+def _line_of(row: Row) -> str:
+    name = f"{row['object']} {row['setting']}" if row["setting"] != NOTHING else row["object"]
     if row.get("note"):
         return f"{name}: {row['note']}"
     # What is in effect is in sync, so it is the next boot that is not.

@@ -329,9 +329,40 @@ def test_findings_that_endanger_jobs_come_before_bookkeeping_and_what_was_never_
     assert [(one.kind, one.concern, one.setting, one.status, len(one.nodes)) for one in found] == [
         ("drift", "gpu_settings", "power_limit_watts", "drifted", 1),
         ("bookkeeping", "hugepages", "own files", "drifted", 19),
-        ("not_installed", "nvme_scheduler", "-", "not_installed", 19),
+        ("not_installed", "nvme_scheduler", "read_ahead_kb", "not_installed", 19),
+        ("not_installed", "nvme_scheduler", "scheduler", "not_installed", 19),
+        ("not_installed", "nvme_scheduler", "own files", "not_installed", 19),
     ]
-    assert [one.ranges for one in found] == [("h007",), ("h[001-006,008-020]",), ("h[001-006,008-020]",)]
+    others = ("h[001-006,008-020]",)
+    assert [one.ranges for one in found] == [("h007",), *[others] * 4]
+
+
+def test_a_first_audit_says_of_every_setting_what_is_wanted_and_found() -> None:
+    new = looked(
+        hugepages=concern("drifted", NEVER, row("pages", wanted=8, effective=0, boot=0)),
+        nvml=concern("drifted", {**NEVER, "object": "/etc/gpufleet/declared.d/nvml.json"}),
+    )
+    found = report(**{f"h{number}": new for number in (1, 2, 3)}).findings
+    assert [(one.setting, one.wanted, one.effective, one.boot, one.ranges) for one in found] == [
+        ("pages", 8, 0, 0, ("h[1-3]",)),
+        ("own files", None, None, None, ("h[1-3]",)),
+    ]
+    assert found[1].concerns == ("hugepages", "nvml")
+
+
+def test_a_cause_that_keeps_several_concerns_from_being_looked_at_is_one_finding() -> None:
+    def lost(*names: str, why: str = "Cannot query the NVIDIA driver: it did not respond.") -> Host:
+        return looked(**{name: concern("unknown", failure={}, msg=why) for name in names})
+
+    found = report(
+        h1=lost("mig_layout", "gpu_settings"),
+        h2=lost("gpu_settings"),
+        h3=lost("gpu_settings", why="Cannot query the NVIDIA driver: it is not loaded."),
+    ).findings
+    assert [(one.concern, one.concerns, one.ranges) for one in found] == [
+        ("mig_layout", ("mig_layout", "gpu_settings"), ("h[1-2]",)),
+        ("gpu_settings", ("gpu_settings",), ("h3",)),
+    ]
 
 
 def test_what_is_wrong_now_comes_before_what_is_wrong_at_the_next_boot() -> None:

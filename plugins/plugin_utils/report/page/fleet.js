@@ -50,7 +50,7 @@ function chosen(data, only) {
   const [first, second, third] = places.map(Number);
   if (kind === "finding" && data.findings[first]) {
     const finding = data.findings[first];
-    return { nodes: new Set(finding.nodes), word: `${finding.concern}, ${finding.setting}` };
+    return { nodes: new Set(finding.nodes), word: `${finding.concerns.join(", ")}, ${finding.setting}` };
   }
   const division = data.divisions[first];
   if (kind === "cpus" && division) return { nodes: new Set(division.nodes), word: "the same division of CPUs" };
@@ -87,7 +87,7 @@ function matching(data, filter) {
 function nodesWithFinding(data, word) {
   const found = new Set();
   for (const finding of data.findings) {
-    finding.text ??= [finding.concern, finding.setting, finding.note, ...finding.objects].join(" ").toLowerCase();
+    finding.text ??= [...finding.concerns, finding.setting, finding.note, ...finding.objects].join(" ").toLowerCase();
     if (finding.text.includes(word)) finding.nodes.forEach((number) => found.add(number));
   }
   return found;
@@ -184,8 +184,8 @@ class Grid {
     this.columns = [
       { key: "name", word: "Node", kind: "name" },
       ...data.concerns.map((name, place) => ({ key: name, word: name.replaceAll("_", " "), kind: "cell", place })),
-      { key: "first", word: "What is wrong", kind: "text wide", text: (node) => node.first, more: (node) => node.wrong - 1, of: "setting" },
-      { key: "gpus", word: "GPUs", kind: "text gpus", text: (node) => models(node)[0], more: (node) => models(node).length - 1, of: "model" },
+      { key: "first", word: "What is wrong", kind: "text wide", text: (node) => node.first, more: (node) => node.more, of: "setting" },
+      { key: "gpus", word: "GPUs", kind: "text gpus", text: (node) => (models(node).length > 2 ? models(node)[0] : models(node).join(", ")), more: (node) => (models(node).length > 2 ? models(node).length - 1 : 0), of: "model" },
       { key: "driver", word: "Driver", kind: "text", text: (node) => node.versions.driver },
       { key: "kernel", word: "Kernel", kind: "text", text: (node) => node.versions.kernel },
     ];
@@ -461,7 +461,9 @@ class Fleet {
   }
 
   chip(kind, name, label, count, title) {
-    const button = el("button", { type: "button", class: "chip", title, "data-kind": kind, "data-name": name, disabled: !count }, label, el("b", {}, whole.format(count)));
+    // One that counts nothing is there only where a link has it chosen.
+    if (!count && !this.filter[kind].has(name)) return null;
+    const button = el("button", { type: "button", class: "chip", title, "data-kind": kind, "data-name": name }, label, el("b", {}, whole.format(count)));
     button.addEventListener("click", () => {
       this.filter.toggle(kind, name);
       this.change();

@@ -20,30 +20,38 @@ function valueCells(row) {
 const KINDS = [
   { name: "drift", word: "What jobs run on", means: "The same setting with the same values is one finding, on however many nodes. The worst come first, then those of the most nodes." },
   { name: "bookkeeping", word: "Bookkeeping", means: "What the collection keeps on the nodes for itself. Jobs do not notice; the next converge writes it." },
-  { name: "not_installed", word: "Not installed", means: "Declared, and never converged on these nodes: nothing has drifted there." },
+  { name: "not_installed", word: "Not installed", means: "Declared, and never converged on these nodes: nothing has drifted there. These are the values that they have." },
 ];
 const OBJECTS_SHOWN = 3;
 const RANGES_SHOWN = 4;
+const LETTERS_SHOWN = 90;
 
-// The first few, how many more there are, and behind that all others.
+// The first few, how many more there are, and behind that all others. One more takes no more room than "+1".
 function cut(names, most) {
-  if (names.length <= most) return names.join(", ");
+  if (names.length <= most + 1) return names.join(", ");
   const more = el("span", { class: "plus", title: "Show the others" }, `+${whole.format(names.length - most)}`);
   return el("details", {}, el("summary", {}, names.slice(0, most).join(", "), " ", more), names.slice(most).join(", "));
+}
+
+// The ranges of nodes; every second node of a rack is a single one, and long.
+function rangeList(ranges) {
+  const text = ranges.join(", ");
+  if (ranges.length > RANGES_SHOWN + 1 || text.length <= LETTERS_SHOWN) return cut(ranges, RANGES_SHOWN);
+  return el("details", {}, el("summary", {}, `${text.slice(0, text.lastIndexOf(",", LETTERS_SHOWN))}, \u2026`), text);
 }
 
 function findingRow(data, finding, place) {
   const note = finding.note || (finding.setting.endsWith(" (many)") ? "These differ from one to the next; the page of a node has them." : "");
   const values = note ? [el("td", { colspan: "3", class: "note" }, note)] : valueCells(finding);
   const [first] = finding.nodes;
-  const where = finding.nodes.length === 1 ? el("a", { href: addressOf(data.nodes[first]) }, data.nodes[first].name) : cut(finding.ranges, RANGES_SHOWN);
+  const where = finding.nodes.length === 1 ? el("a", { href: addressOf(data.nodes[first]) }, data.nodes[first].name) : rangeList(finding.ranges);
   return el(
     "tr",
     {},
     el("td", {}, badge(finding.status)),
     el("td", { class: "number" }, el("a", { href: address("fleet", { only: `finding.${place}` }), "aria-label": `${many(finding.nodes.length, "node")}: show in the table` }, whole.format(finding.nodes.length))),
-    el("td", {}, finding.concern),
-    el("td", {}, finding.setting === "-" ? "" : el("span", { class: "value" }, finding.setting), el("div", { class: "muted small" }, cut(finding.objects.filter((name) => name !== finding.concern), OBJECTS_SHOWN))),
+    el("td", {}, finding.concerns.map((name) => el("div", {}, name))),
+    el("td", {}, finding.setting === "-" ? "" : el("span", { class: "value" }, finding.setting), el("div", { class: "muted small" }, cut(finding.objects.filter((name) => !finding.concerns.includes(name)), OBJECTS_SHOWN))),
     values,
     el("td", { class: "names" }, where),
   );
@@ -105,7 +113,7 @@ function versionLine(data, group, version, only, rank) {
     el("span", { class: "value" }, rank ? el("span", { class: "flag", role: "img", "aria-label": "Another version" }, "\u2262") : null, version.version),
     meter,
     el("a", { href: address("fleet", { only }) }, many(version.nodes.length, "node")),
-    rank ? el("span", { class: "names" }, nodeList(data, version.nodes, only)) : null,
+    rank ? el("span", { class: "names" }, nodeList(data, version.nodes, { only })) : null,
   );
 }
 
@@ -139,12 +147,12 @@ function divisionGroup(data, division, place) {
   });
   const caption = many(division.nodes.length, "node");
   const heads = ["NUMA", "CPUs", ...kinds.map(({ word }) => word), "Interrupts"];
-  const stray = el("p", { class: "astray" }, "Interrupts may be delivered to isolated CPUs on ", nodeList(data, division.stray, `stray.${place}`), ".");
+  const stray = el("p", { class: "astray" }, "Interrupts may be delivered to isolated CPUs on ", nodeList(data, division.stray, { only: `stray.${place}` }), ".");
   return el(
     "div",
     { class: "group" },
     el("h2", {}, el("a", { href: address("fleet", { only: `cpus.${place}` }) }, caption)),
-    el("p", { class: "names" }, cut(division.ranges, RANGES_SHOWN)),
+    el("p", { class: "names" }, rangeList(division.ranges)),
     division.stray.length ? stray : null,
     scrolled(table(`CPUs of ${caption}`, heads, rows, { class: "plain divisions" }), `CPUs of ${caption}`),
   );
@@ -172,7 +180,7 @@ function healthView(data) {
     el("h2", {}, ports.length ? many(ports.length, "sick port") : "No port is known to be sick"),
     ports.length ? scrolled(sickPortTable(ports), "Sick ports") : null,
     el("h2", {}, slow.length ? `${many(slow.length, "link")} slower or narrower than the device could be` : "No link is known to be degraded"),
-    slow.length ? scrolled(slowTable(slow), "Degraded links") : null,
+    slow.length ? scrolled(slowTable(data, slow), "Degraded links") : null,
   );
 }
 
@@ -221,20 +229,19 @@ function counterList(counters) {
   return found.length ? el("ul", { class: "problems" }, found.map(([name, count]) => el("li", {}, `${name.replaceAll("_", " ")}: ${whole.format(count)}`))) : "";
 }
 
-function slowTable(slow) {
-  const rows = slow.map(({ node, device }) =>
-    el(
-      "tr",
-      {},
-      el("th", { scope: "row" }, el("a", { href: addressOf(node) }, node.name)),
-      el("td", {}, device.names.join(", ") || device.kind),
-      el("td", { class: "value" }, device.pci_address),
-      el("td", {}, device.link.causes.join(", ")),
-      el("td", { class: "value" }, linkText(device.link.width, device.link.speed_gts)),
-      el("td", { class: "value" }, linkText(device.link.best_width, device.link.best_speed_gts)),
-    ),
-  );
-  return table("Degraded links", ["Node", "Device", "PCI address", "What", "Is", "Could be"], rows);
+// Nodes of one hardware often have the same link slow, so that those are one row.
+function slowTable(data, slow) {
+  const groups = new Map();
+  for (const { node, device } of slow) {
+    const { causes, width, speed_gts, best_width, best_speed_gts } = device.link;
+    const texts = [device.names.join(", ") || device.kind, device.pci_address, causes.join(", "), linkText(width, speed_gts), linkText(best_width, best_speed_gts)];
+    const key = JSON.stringify(texts);
+    groups.set(key, { texts, nodes: [...(groups.get(key)?.nodes ?? []), node.number] });
+  }
+  const rows = [...groups.values()]
+    .sort((one, other) => other.nodes.length - one.nodes.length)
+    .map(({ texts, nodes }) => el("tr", {}, el("td", { class: "number" }, whole.format(nodes.length)), texts.map((text, place) => el("td", { class: place === 0 || place === 2 ? null : "value" }, text)), el("td", { class: "names" }, nodeList(data, nodes, { flag: "degraded" }))));
+  return table("Degraded links", ["Nodes", "Device", "PCI address", "What", "Is", "Could be", "Where"], rows);
 }
 
 function linkText(width, speed) {

@@ -1,4 +1,4 @@
-// One node: what is wrong with it, a drawing of it, its settings three ways, its GPUs and versions.
+// One node: what is wrong with it, a drawing of it, what is in sync, its GPUs and versions.
 
 function nodeView(data, name, query, order) {
   const number = data.numbers.get(name);
@@ -14,8 +14,9 @@ function nodeView(data, name, query, order) {
     el("h1", {}, node.name),
     headline(node, detail),
     troubles(node, detail),
+    settings("Not in sync", detail.concerns.filter((concern) => concern.status !== "in_sync"), query.get("concern")),
     detail.missing === null ? drawn(detail) : el("p", { class: "missing" }, `There is no drawing of this node: ${shown(detail.missing)}.`),
-    settings(detail, query.get("concern")),
+    settings("In sync", detail.concerns.filter((concern) => concern.status === "in_sync"), query.get("concern")),
     detail.missing === null ? [gpuTable(detail), portTable(detail), versionList(detail)] : null,
   );
 }
@@ -75,12 +76,12 @@ function deliveries(detail, device) {
   return those.map((one) => `${one.cpus} (${one.movable + one.fixed})`).join(", ");
 }
 
-function settings(detail, wanted) {
-  if (!detail.concerns.length) return null;
-  const bodies = detail.concerns.map((concern) => concernBody(concern, concern.name === wanted));
+function settings(title, concerns, wanted) {
+  if (!concerns.length) return null;
+  const bodies = concerns.map((concern) => concernBody(concern, concern.name === wanted));
   const heads = ["Object", "Setting", "Wanted", "In effect", "At boot", "Status"];
   const head = el("thead", {}, el("tr", {}, heads.map((text) => el("th", { scope: "col" }, text))));
-  return el("section", {}, el("h2", {}, "Settings"), scrolled(el("table", { class: "plain settings" }, el("caption", {}, "Settings by concern, as wanted, in effect and at boot"), head, bodies), "Settings"));
+  return el("section", {}, el("h2", {}, title), scrolled(el("table", { class: "plain settings" }, el("caption", {}, `${title}: settings by concern, as wanted, in effect and at boot`), head, bodies), title));
 }
 
 function concernBody(concern, wanted) {

@@ -165,13 +165,13 @@ const addressOf = (node, query) => address(`node/${encodeURIComponent(node.name)
 const NAMES_SHOWN = 6;
 
 // The first few nodes by name, and a way to the others.
-function nodeList(data, numbers, only) {
+function nodeList(data, numbers, query) {
   const links = numbers.slice(0, NAMES_SHOWN).flatMap((number, index) => [
     index ? ", " : null,
     el("a", { href: addressOf(data.nodes[number]) }, data.nodes[number].name),
   ]);
   const rest = numbers.length - NAMES_SHOWN;
-  const others = el("a", { href: address("fleet", { only }) }, `${whole.format(rest)} more`);
+  const others = el("a", { href: address("fleet", query) }, `${whole.format(rest)} more`);
   return el("span", {}, links, rest > 0 ? [" and ", others] : null);
 }
 
