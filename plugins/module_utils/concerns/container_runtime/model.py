@@ -192,6 +192,14 @@ class Kind(Protocol):
     def running(self, host: Host, configuration: Configuration) -> Optional[RunningDaemon]:
         """What the daemon says of itself, or None where none runs or the engine has no daemon."""
 
+    def foresee(
+        self, host: Host, configuration: Configuration, running: Optional[RunningDaemon], wanted: WantedEngine
+    ) -> Configuration:
+        """The configuration with what the engine's own program says to an entry, so that ``edit`` can refuse it in
+        check mode too. For what a program can judge without a file on the machine.
+        """
+        return configuration
+
     def required_action(self, before: Settings, after: Settings) -> RequiredAction:
         """What a daemon that runs with ``before`` needs to have ``after``. Pure."""
 

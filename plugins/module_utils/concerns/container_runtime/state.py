@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
 from ..._core.value import field, frozen, replace
 from .kinds import kind_of
-from .model import DOCKER, Configuration, Kind, RunningDaemon, WantedEngine
+from .model import Configuration, Kind, RunningDaemon, WantedEngine
 from .spec import ContainerRuntimeDeclaration
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ContainerRuntimeState:
 
     ``unusable`` are the paths in it of which an engine could make nothing, with the reason. ``specification`` is what
     is wrong with that of CDI (``cdi.state_of``), and ``refresh`` what makes it anew, where that is declared.
-    ``originals`` are the files that we changed, read for ``state: absent`` alone.
+    ``originals`` are the files that we changed, read only where something of ours goes.
     """
 
     declaration: ContainerRuntimeDeclaration
@@ -78,21 +78,22 @@ def observe(host: Host, declaration: ContainerRuntimeDeclaration) -> ContainerRu
     for entry in declaration.entries:
         seen = inspect(host, entry.engine)
         if seen is not None:
-            if entry.cdi and entry.engine == DOCKER:
-                from .docker.docker import with_version
-
-                seen = replace(seen, configuration=with_version(host, seen.configuration, seen.running))
+            seen = replace(seen, configuration=seen.kind.foresee(host, seen.configuration, seen.running, entry))
             engines.append(seen if entry.present else _with_leftover(host, seen, entry))
             unusable.update(_unusable(host.files, entry))
+    originals: Tuple[OriginalFile, ...] = ()
+    if any(seen.leftover for seen in engines):
+        from . import original_files
+
+        originals = original_files.load(host.files)
+    state = ContainerRuntimeState(declaration, tuple(engines), unusable, originals=originals)
     if not declaration.refresh:
-        return ContainerRuntimeState(declaration, tuple(engines), unusable)
+        return state
     from .cdi import cdi
 
     specifications = engines[-1].configuration.parsed
-    return ContainerRuntimeState(
-        declaration,
-        tuple(engines),
-        unusable,
+    return replace(
+        state,
         specification=cdi.state_of(host.files, specifications),
         refresh=cdi.refresh_command(host, specifications),
     )

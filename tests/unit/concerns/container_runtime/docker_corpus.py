@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from typing import Dict, Optional
+from typing import Dict, Optional, Sequence, Tuple
 
 MAIN = "/etc/docker/daemon.json"
 NVIDIA = "/usr/bin/nvidia-container-runtime"
@@ -60,3 +60,89 @@ CORPUS: Dict[str, Optional[str]] = {
     ),
     "5,000 lines": json.dumps({"labels": [f"label-{number}=x" for number in range(5000)]}, indent=2),
 }
+UNKNOWN = "the following directives don't match any configuration option: "
+TWICE = "the following directives are specified both as a flag and in the configuration file: "
+# What dockerd answers to a file beside the options "-H fd://" and these, after "unable to configure the Docker daemon
+# with file PATH: "; empty where it takes it. First Debian's 20.10.24, whose start goes as far as a log level that there
+# is not, then --validate of Debian's 26.1.5 and 28.5.2, which say the same.
+VERDICTS: Sequence[Tuple[str, Sequence[str], str, str]] = (
+    ("{}", (), "", ""),
+    ('{"feautres": {"cdi": true}}', (), UNKNOWN + "cdi", UNKNOWN + "cdi"),
+    ('{"feautres": {}}', (), "", ""),
+    ('{"feautres": null}', (), UNKNOWN + "feautres", UNKNOWN + "feautres"),
+    ('{"zz": {"debug": true}}', (), "", ""),
+    (
+        '{"zz": {"hosts": []}}',
+        (),
+        TWICE + "hosts: (from flag: [fd://], from file: [])",
+        TWICE + "hosts: (from flag: [fd://], from file: [])",
+    ),
+    ('{"zz": {"b": {"c": 1}}}', (), UNKNOWN + "b", UNKNOWN + "b"),
+    ('{"Features": {"cdi": true}}', (), UNKNOWN + "cdi", UNKNOWN + "cdi"),
+    ('{"Debug": true}', (), UNKNOWN + "Debug", UNKNOWN + "Debug"),
+    ('{"D": true}', (), UNKNOWN + "D", UNKNOWN + "D"),
+    ('{"label": ["a=b"]}', (), "", ""),
+    ('{"labels": ["a=b"], "features": {"zz": true}}', (), "", ""),
+    ('{"graph": "/y"}', (), "", UNKNOWN + "graph"),
+    (
+        '{"data-root": "/x", "graph": "/y"}',
+        (),
+        'cannot specify both "graph" and "data-root" config file options',
+        UNKNOWN + "graph",
+    ),
+    ('{"data-root": "/x", "graph": ""}', (), "", UNKNOWN + "graph"),
+    (
+        '{"hosts": ["fd://"]}',
+        (),
+        TWICE + "hosts: (from flag: [fd://], from file: [fd://])",
+        TWICE + "hosts: (from flag: [fd://], from file: [fd://])",
+    ),
+    (
+        '{"hosts": null}',
+        (),
+        TWICE + "hosts: (from flag: [fd://], from file: <nil>)",
+        TWICE + "hosts: (from flag: [fd://], from file: <nil>)",
+    ),
+    ('{"cluster-store": "x"}', (), "", UNKNOWN + "cluster-store"),
+    ('{"proxies": {"http-proxy": "http://x:1"}}', (), UNKNOWN + "http-proxy", ""),
+    ('{"builder": {"gc": {"enabled": true}}}', (), "", ""),
+    ('{"ip6tables": false, "default-cgroupns-mode": "host"}', (), "", ""),
+    ('{"cdi-spec-dirs": ["/etc/cdi"]}', (), UNKNOWN + "cdi-spec-dirs", ""),
+    ('{"default-network-opts": {}}', (), "", ""),
+    ('{"default-address-pools": [{"base": "10.0.0.0/8", "size": 24}]}', (), "", ""),
+    ('{"runtimes": {"a": {"path": "/a", "zz": 1}}}', (), "", ""),
+    ('{"log-opts": {"zz": "1"}}', (), "", ""),
+    ('{"": 1}', (), UNKNOWN + "", UNKNOWN + ""),
+    ('{"runtimes": {"x": {"path": "/x"}}}', ("--add-runtime", "y=/y"), "", ""),
+    (
+        '{"labels": ["a=b"]}',
+        ("--label", "c=d"),
+        TWICE + "labels: (from flag: [c=d], from file: [a=b])",
+        TWICE + "labels: (from flag: [c=d], from file: [a=b])",
+    ),
+    ('{"label": ["a=b"]}', ("--label", "c=d"), "", ""),
+    (
+        '{"debug": true}',
+        ("--debug=false",),
+        TWICE + "debug: (from flag: false, from file: true)",
+        TWICE + "debug: (from flag: false, from file: true)",
+    ),
+    (
+        '{"zz": {"debug": true}}',
+        ("-D",),
+        TWICE + "debug: (from flag: true, from file: true)",
+        TWICE + "debug: (from flag: true, from file: true)",
+    ),
+    (
+        '{"storage-driver": "overlay2"}',
+        ("-s", "overlay2"),
+        TWICE + "storage-driver: (from flag: overlay2, from file: overlay2)",
+        TWICE + "storage-driver: (from flag: overlay2, from file: overlay2)",
+    ),
+    (
+        '{"log-driver": "local"}',
+        ("--log-driver", "local"),
+        TWICE + "log-driver: (from flag: local, from file: local)",
+        TWICE + "log-driver: (from flag: local, from file: local)",
+    ),
+)

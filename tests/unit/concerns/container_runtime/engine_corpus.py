@@ -154,8 +154,8 @@ def machine(root: Path, start: Start) -> FakeHost:
 def dockerd(host: FakeHost, argv: Sequence[str]) -> Completed:
     if "--version" in argv:
         return Completed(0, "Docker version 28.5.2, build ecc6942\n", "")
-    (candidate,) = [word.partition("=")[2] for word in argv if word.startswith("--config-file=")]
-    json.loads(host.files.read(candidate).lstrip(BOM).strip() or "{}")
+    assert "--config-file=/dev/stdin" in argv
+    json.loads(host.commands.data.lstrip(BOM).strip() or "{}")
     return Completed(0, "configuration OK\n", "")
 
 

@@ -135,6 +135,11 @@ class SimpleKind:
         settings = _by_name(told["settings"])
         return RunningDaemon(settings, version="1.2.3", containers=told["containers"], stale=told["stale"])
 
+    def foresee(
+        self, host: Host, configuration: Configuration, running: Optional[RunningDaemon], wanted: WantedEngine
+    ) -> Configuration:
+        return configuration
+
     def required_action(self, before: Settings, after: Settings) -> RequiredAction:
         changed = [name for name, value in after.items() if before.get(name) != value]
         removed = [name for name in changed if after[name] is None and before.get(name) != BUILT_IN.get(str(name))]

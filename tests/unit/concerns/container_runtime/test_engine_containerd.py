@@ -367,17 +367,15 @@ REFUSALS: Mapping[str, Tuple[Tuple[int, ...], Mapping[str, str], type, str]] = {
         OLD,
         {MAIN: V3_TEXT},
         Refused,
-        "Cannot validate the new configuration of containerd with /usr/bin/containerd --config /run/gpufleet/"
-        "container_runtime.check.containerd/00000.toml config dump: exit status 1: containerd: unsupported config "
-        "version `3`.",
+        f"Cannot configure containerd in {MAIN}: containerd 1.7 reads files up to version 2, and this one has 3. "
+        "Correct the file, then run again.",
     ),
     "a byte-order mark in 2.x": (
         NEW,
         {MAIN: "\ufeff" + V3_TEXT},
         Refused,
-        "Cannot validate the new configuration of containerd with /usr/bin/containerd --config /run/gpufleet/"
-        "container_runtime.check.containerd/00000.toml config dump: exit status 1: containerd: invalid character at "
-        "start of key.",
+        f"Cannot configure containerd in {MAIN}: containerd 2.1 reads no file with a byte-order mark. Correct the "
+        "file, then run again.",
     ),
 }
 

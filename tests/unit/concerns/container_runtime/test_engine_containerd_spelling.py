@@ -161,5 +161,9 @@ def test_the_program_is_asked_only_where_1_x_and_2_x_differ(tmp_path: Path) -> N
 
 def test_a_spelling_that_an_unknown_version_decides_is_unknown(tmp_path: Path) -> None:
     machine = Machine(tmp_path / "node", {MAIN: main_text(*READ["name and lower case"][0])}, None)
-    with pytest.raises(CannotLook, match=r"containerd 1\.x and 2\.x read differently"):
+    with pytest.raises(CannotLook) as caught:
         assert machine.configuration
+    assert str(caught.value) == (
+        f"Cannot parse {MAIN}: containerd.runtimes.runc.options.systemdcgroup in {V2} has another case than its name, "
+        "which containerd 1.x and 2.x read differently. Correct the file, then run again; nothing was written."
+    )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
     CannotLook,
     DeclarationError,
@@ -20,6 +21,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     Refused,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
+from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.docker import check, reload
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.docker.docker import (
     KIND,
@@ -56,7 +59,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     ContainerRuntimeDeclaration,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.state import observe
-from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.docker_corpus import CORPUS, MAIN, NVIDIA
+from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.docker_corpus import (
+    CORPUS,
+    MAIN,
+    NVIDIA,
+    UNKNOWN,
+    VERDICTS,
+)
 from ansible_collections.gpufleet.node.tests.unit.support import STATUS_OF_ROOT, FakeHost, build, snapshot
 
 UNIT = "/usr/lib/systemd/system/docker.service"
@@ -123,8 +132,7 @@ class Machine:
     def dockerd(self, argv: Sequence[str]) -> Completed:
         if "--version" in argv:
             return Completed(0, f"Docker version {self.version}, build 5d6db84\n", "")
-        (candidate,) = [word.partition("=")[2] for word in argv if word.startswith("--config-file=")]
-        self.validated.append((argv, self.host.files.read(candidate)))
+        self.validated.append((argv, self.host.commands.data))
         return self.verdict
 
     def write(self, text: str, *, after_start: bool = False) -> None:
@@ -272,12 +280,32 @@ def test_of_two_spellings_of_a_key_of_a_runtime_the_last_counts(tmp_path: Path) 
     assert meaning(machine.run())["runtimes"] == {"nvidia": {"path": NVIDIA}}
 
 
+@pytest.mark.parametrize("arguments", ['["-v"]', '"-v"', "5", "null"])
+def test_the_args_of_a_runtime_are_not_its_arguments(tmp_path: Path, arguments: str) -> None:
+    # dockerd 20.10.24, 26.1.5 and 28.5.2 take any value of this key, and of runtimeArgs nothing but a list of strings.
+    text = f'{{"runtimes": {{"nvidia": {{"path": "{NVIDIA}", "args": {arguments}}}}}}}'
+    machine = Machine(tmp_path, text)
+    assert machine.read().settings[OUR_RUNTIME] == NVIDIA
+    assert machine.edit() == ()
+    machine.write(text.replace(NVIDIA, "/opt/nvidia"))
+    assert machine.run() == text
+
+
+def test_arguments_that_were_found_come_back_where_dockerd_reads_them(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "{}")
+    (edit,) = KIND.restore(machine.read(), {OUR_RUNTIME: "/opt/a -v"})
+    assert meaning(edit.after) == {"runtimes": {"nvidia": {"path": "/opt/a", "runtimeArgs": ["-v"]}}}
+    machine.write('{"runtimes": {"nvidia": {"path": "/opt/a", "args": ["-x"], "runtimeArgs": ["-y"]}}}')
+    (edit,) = KIND.restore(machine.read(), {OUR_RUNTIME: "/opt/a -v"})
+    assert meaning(edit.after)["runtimes"]["nvidia"] == {"path": "/opt/a", "args": ["-x"], "runtimeArgs": ["-v"]}
+
+
 def test_arguments_with_blanks_stay_words_there_and_back(tmp_path: Path) -> None:
-    text = '{"runtimes": {"nvidia": {"path": "/opt/a b", "args": ["-v", "c d"]}}}'
+    text = '{"runtimes": {"nvidia": {"path": "/opt/a b", "runtimeArgs": ["-v", "c d"]}}}'
     machine = Machine(tmp_path, text)
     found = machine.read().settings
     changed = meaning(machine.run())
-    assert changed["runtimes"] == {"nvidia": {"path": NVIDIA, "args": ["-v", "c d"]}}
+    assert changed["runtimes"] == {"nvidia": {"path": NVIDIA, "runtimeArgs": ["-v", "c d"]}}
     (edit,) = KIND.restore(machine.read(), found)
     assert meaning(edit.after) == meaning(text)
 
@@ -445,12 +473,12 @@ BAD: Dict[str, Tuple[str, str]] = {
     "runtimes a list": ('{"runtimes": []}', "runtimes is not a mapping"),
     "a runtime that is a number": ('{"runtimes": {"x": 5}}', "runtimes.x is not a mapping"),
     "arguments that are a text": (
-        '{"runtimes": {"x": {"path": "/x", "args": "-v"}}}',
-        "runtimes.x has a path that is not a string, or args that are not a list of strings",
+        '{"runtimes": {"x": {"path": "/x", "runtimeArgs": "-v"}}}',
+        "runtimes.x has a path that is not a string, or runtimeArgs that are not a list of strings",
     ),
     "a path that is a number": (
         '{"runtimes": {"x": {"path": 5}}}',
-        "runtimes.x has a path that is not a string, or args that are not a list of strings",
+        "runtimes.x has a path that is not a string, or runtimeArgs that are not a list of strings",
     ),
     "a limit that is a number": ('{"default-ulimits": {"nofile": 5}}', "nofile is not a mapping"),
     "a limit of a text": (
@@ -602,22 +630,24 @@ def asking(asked: List[str], name: str) -> Callable[[Sequence[str]], Completed]:
     return answer
 
 
-def test_the_program_is_asked_for_its_version_only_where_cdi_is_declared_and_may_be_missing(tmp_path: Path) -> None:
+def test_the_program_is_asked_only_where_the_file_changes_or_cdi_may_be_missing(tmp_path: Path) -> None:
     asked: List[str] = []
-    says = '{"features": {"cdi": true}}'
+    runtime = f'"runtimes": {{"nvidia": {{"path": "{NVIDIA}"}}}}'
+    there, says = f"{{{runtime}}}", f'{{{runtime}, "features": {{"cdi": true}}}}'
     cases: Sequence[Tuple[str, str, Optional[Mapping[str, Any]], Mapping[str, Any]]] = (
-        ("other", "{}", OLD_DAEMON, {}),
-        ("off", "{}", OLD_DAEMON, {"cdi": False}),
-        ("new", "{}", {"ServerVersion": "25.0.0"}, {"cdi": True}),
+        ("other", there, OLD_DAEMON, {}),
+        ("gone", there, OLD_DAEMON, {"present": False}),
+        ("new", says, {"ServerVersion": "25.0.0"}, {"cdi": True}),
         ("none runs and nothing changes", says, None, {"cdi": True}),
-        ("none runs", "{}", None, {"cdi": True}),
+        ("none runs", there, None, {"cdi": True}),
         ("old", says, OLD_DAEMON, {"cdi": True}),
+        ("changes", "{}", OLD_DAEMON, {}),
     )
     for name, text, info, keys in cases:
         machine = Machine(folder(tmp_path, name), text, info=info)
         machine.host.commands.programs["dockerd"] = asking(asked, name)
         declared(machine, **keys)
-    assert asked == ["none runs", "old"]
+    assert list(dict.fromkeys(asked)) == ["none runs", "old", "changes"]
 
 
 def test_a_data_root_behind_a_link_is_the_same(tmp_path: Path) -> None:
@@ -746,7 +776,6 @@ def checked(machine: Machine, text: str) -> str:
     except Refused as error:
         said = str(error)
     assert snapshot(machine.root) == before
-    assert not machine.host.files.exists(check.CANDIDATE)
     return said
 
 
@@ -776,9 +805,125 @@ def test_a_candidate_that_it_refuses_is_refused_with_its_words(tmp_path: Path) -
     machine.verdict = Completed(1, "", f"{words} don't match any configuration option: bogus\n")
     assert checked(machine, '{"bogus": 1}') == (
         f"Cannot configure docker in {MAIN}: dockerd --validate reports: unable to configure the Docker daemon with "
-        f"file {MAIN}: the following directives don't match any configuration option: bogus. The file was left as it "
-        "is."
+        f"file {MAIN}: the following directives don't match any configuration option: bogus (line 1). The file was "
+        "left as it is."
     )
+
+
+def told(text: str, options: Sequence[str], root: Path, version: str, verdict: str = "") -> str:
+    """What is said of a candidate to a dockerd of this release, whose own verdict is this one."""
+    machine = Machine(root, "{}", unit=DEBIAN.replace("$DOCKER_OPTS", " ".join(options)), version=version)
+    if verdict:
+        line = f"unable to configure the Docker daemon with file {check.CANDIDATE}: {verdict}\n"
+        machine.verdict = Completed(1, "", line)
+    return checked(machine, text)
+
+
+@pytest.mark.parametrize(("text", "options", "verdict", "_newer"), VERDICTS)
+def test_what_a_dockerd_without_validate_refuses_is_refused(
+    tmp_path: Path, text: str, options: Sequence[str], verdict: str, _newer: str
+) -> None:
+    said = told(text, options, tmp_path, "20.10.24+dfsg1")
+    assert bool(said) == bool(verdict)
+    # Each key that it names.
+    for name in re.sub(r" \(from flag: .*?\)", "", verdict.partition("option: ")[2]).split(", "):
+        assert name in said
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "version", "said"),
+    [
+        (
+            '{\n  "debug": true,\n  "feautres": {"cdi": true, "x": 1},\n  "y": 1\n}',
+            (),
+            "20.10.24",
+            "dockerd 20.10 does not know feautres.cdi (line 3) and feautres.x (line 3) and y (line 4), and would not "
+            "start",
+        ),
+        (
+            '{\n\n  "\\u0068osts": []}',
+            (),
+            "20.10.24",
+            "docker.service sets hosts (line 3) on the command line of dockerd too, and would not start",
+        ),
+        (
+            '{"graph": "/a",\n"data-root": "/b"}',
+            (),
+            "19.03.15",
+            "dockerd 19.03 takes only one of graph (line 1) and data-root (line 2), and would not start",
+        ),
+        ('{"ip6tables": false}', (), "19.03.15", "dockerd 19.03 does not know ip6tables (line 1), and would not start"),
+    ],
+)
+def test_a_key_that_an_old_dockerd_does_not_take_is_named_with_its_line(
+    tmp_path: Path, text: str, options: Sequence[str], version: str, said: str
+) -> None:
+    assert (
+        told(text, options, tmp_path, version)
+        == f"Cannot configure docker in {MAIN}: {said}. The file was left as it is."
+    )
+
+
+@pytest.mark.parametrize("version", ["18.09.9", "17.03.2-ce", "nonsense"])
+def test_of_the_keys_of_a_release_that_is_not_known_nothing_is_said(tmp_path: Path, version: str) -> None:
+    assert told('{"feautres": true}', (), tmp_path, version) == ""
+
+
+def test_a_key_in_an_object_that_dockerd_does_not_know_is_named_with_its_line(tmp_path: Path) -> None:
+    text = '\ufeff{\n  "debug": true,\n  "feautres": {"cdi": true}\n}'
+    assert "option: feautres.cdi (line 3). The file" in told(text, (), tmp_path, "28.5.2", f"{UNKNOWN}cdi")
+    assert "option: cdi and feautres.x (line 1)." in told(
+        '{"feautres": {"x": 1}}', (), tmp_path / "other", "28.5.2", f"{UNKNOWN}cdi, x"
+    )
+
+
+# By version: what dockerd is recorded to say of ``SPELLED``.
+SPELLED = '{\n  "feautres": {"cdi": true}\n}\n'
+VALIDATE = f"dockerd --validate reports: unable to configure the Docker daemon with file {MAIN}: {UNKNOWN}"
+REFUSALS = {
+    "20.10.24+dfsg1": "dockerd 20.10 does not know feautres.cdi (line 2), and would not start",
+    "28.5.2+dfsg4": f"{VALIDATE}feautres.cdi (line 2)",
+}
+
+
+@pytest.mark.parametrize("version", REFUSALS)
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_a_file_with_which_dockerd_would_not_start_is_refused_in_check_mode_too(
+    tmp_path: Path, version: str, check_mode: bool
+) -> None:
+    machine = Machine(tmp_path, SPELLED, version=version, files={NVIDIA: ""})
+    (tmp_path / NVIDIA[1:]).chmod(0o755)
+    line = f"unable to configure the Docker daemon with file {check.CANDIDATE}: {UNKNOWN}cdi\n"
+    machine.verdict = Completed(1, "", line)
+    before = snapshot(tmp_path)
+    params = validated(CONCERN, {"engines": [{"engine": "docker"}]})
+    with pytest.raises(Refused) as caught:
+        converge(CONCERN, params, machine.host, check_mode=check_mode)
+    said = f"Cannot configure docker in {MAIN}: {REFUSALS[version]}. The file was left as it is."
+    assert str(caught.value) == said
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("version", REFUSALS)
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_a_runtime_goes_from_a_file_with_which_dockerd_would_not_start(
+    tmp_path: Path, version: str, check_mode: bool
+) -> None:
+    text = f'{{"runtimes": {{"nvidia": {{"path": "{NVIDIA}"}}}}, "feautres": {{"cdi": true}}}}'
+    machine = Machine(tmp_path, text, version=version)
+    line = f"unable to configure the Docker daemon with file {check.CANDIDATE}: {UNKNOWN}cdi\n"
+    machine.verdict = Completed(1, "", line)
+    params = validated(CONCERN, {"engines": [{"engine": "docker", "state": "absent"}]})
+    outcome = converge(CONCERN, params, machine.host, check_mode=check_mode)
+    assert outcome.error is None
+    assert machine.host.files.read(MAIN) == (text if check_mode else '{"feautres": {"cdi": true}}')
+
+
+def test_a_look_without_root_lets_no_program_judge(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, SPELLED)
+    machine.host.may_change = False
+    declared(machine)
+    assert machine.validated == []
 
 
 def test_a_daemon_that_cannot_validate_is_not_asked_to(tmp_path: Path) -> None:

@@ -348,22 +348,24 @@ OF_VERSION_3 = f"version = 3\n[plugins.'{V3}'.containerd]\ndefault_runtime_name 
 WITH_KATA = KUBEADM + KATA.partition("\n\n")[2].partition("\n\n")[2]
 
 
+@pytest.mark.parametrize("declared", [AWAY, GONE])
 @pytest.mark.parametrize("version", [OLDEST, OLD])
 def test_a_file_that_leaves_1_x_without_a_runtime_comes_back_as_it_was_and_that_is_said(
-    tmp_path: Path, version: Tuple[int, ...]
+    tmp_path: Path, version: Tuple[int, ...], declared: Mapping[str, Any]
 ) -> None:
     host = containerd(tmp_path, version, {MAIN: EMPTY_TABLE})
     run(host, NVIDIA)
-    result = outcome_of(host, AWAY)
+    result = outcome_of(host, declared)
     assert "failed" not in result, result["msg"]
     assert host.files.read(MAIN) == EMPTY_TABLE
     (said,) = [change["after"] for change in result["changes"] if change["object"] == MAIN]
     assert said == "as it was found, although there is no runtime runc, and no pod would start"
 
 
+@pytest.mark.parametrize("declared", [AWAY, GONE])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_main_file_that_a_drop_in_of_a_newer_version_overrules_comes_back_as_it_was_and_that_is_said(
-    tmp_path: Path, first: bool
+    tmp_path: Path, first: bool, declared: Mapping[str, Any]
 ) -> None:
     text = f'imports = ["{FOLDER}/*.toml"]\n{WITH_KATA}'
     other = {f"{FOLDER}/50-other.toml": OF_VERSION_3}
@@ -371,12 +373,41 @@ def test_a_main_file_that_a_drop_in_of_a_newer_version_overrules_comes_back_as_i
     run(host, NVIDIA)
     if not first:
         write(host, f"{FOLDER}/50-other.toml", OF_VERSION_3)
-    result = outcome_of(host, AWAY)
+    result = outcome_of(host, declared)
     assert "failed" not in result, result["msg"]
     assert host.files.read(MAIN) == text
     assert host.files.names(FOLDER) == ("50-other.toml",)
     (said,) = [change["after"] for change in result["changes"] if change["setting"] == "text"]
-    assert said.startswith("as it was found, although containerd config dump reports something else than the files")
+    assert said.startswith(
+        f"as it was found, although {FOLDER}/50-other.toml is read last and has version 3, so this containerd ignores "
+        "the plugin tables of version 2, and "
+    )
+
+
+def test_a_drop_in_of_another_version_that_is_read_last_is_named(tmp_path: Path) -> None:
+    # containerd 2.1.9 of Debian prints the runc that is built in for such files, without systemd's control groups.
+    text = f'imports = ["{FOLDER}/*.toml"]\n{KUBEADM}'
+    host = containerd(tmp_path, NEW, {MAIN: text, CTK_FILE: OF_VERSION_3})
+    assert outcome_of(host, NVIDIA)["msg"] == (
+        f"Cannot validate the new configuration of containerd in {MAIN}: {CTK_FILE} is read last and has version 3, so "
+        "this containerd ignores the plugin tables of version 2, and cdi, systemd_cgroup runc would not take effect. "
+        "Write both files in the same version, then run again."
+    )
+    assert host.files.read(MAIN) == text
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("systemd", [True, False])
+def test_a_runtime_has_the_cgroups_of_a_runc_that_has_no_type(
+    tmp_path: Path, version: Tuple[int, ...], systemd: bool
+) -> None:
+    # containerd 1.6.20 and 1.7.24 of Debian print it with an empty runtime_type and this option.
+    option = f'[plugins."{V2}".containerd.runtimes.runc.options]\nSystemdCgroup = {str(systemd).lower()}\n'
+    host = containerd(tmp_path, version, {MAIN: f"version = 2\n{option}"})
+    run(host, NVIDIA)
+    assert means(host, version)["runtimes"]["nvidia"]["options"]["SystemdCgroup"] is systemd
+    run(host, GONE)
+    assert host.files.read(MAIN) == f"version = 2\n{option}"
 
 
 def test_files_that_others_broke_are_no_reason_to_keep_ours(tmp_path: Path) -> None:
@@ -399,8 +430,8 @@ def broken(argv: Sequence[str]) -> Completed:
 
 def strict_dockerd(host: FakeHost, argv: Sequence[str]) -> Completed:
     """``dockerd --validate``, which takes no key that it does not know."""
-    found = next((word.partition("=")[2] for word in argv if word.startswith("--config-file=")), "")
-    return broken(argv) if not found or "bogus" in host.files.read(found) else Completed(0, "configuration OK\n", "")
+    takes = "--validate" in argv and "bogus" not in host.commands.data
+    return Completed(0, "configuration OK\n", "") if takes else broken(argv)
 
 
 def test_docker_loses_ours_also_where_others_wrote_what_dockerd_does_not_take(tmp_path: Path) -> None:
@@ -438,3 +469,71 @@ def test_a_declaration_is_refused_where_the_engine_does_not_take_its_files(tmp_p
     with pytest.raises(Refused, match="dockerd --validate reports: it is wrong"):
         run(host, {"engines": [{"engine": "docker"}]})
     assert host.files.read(DAEMON_JSON) == '{"bogus": 1}\n'
+
+
+# --- What containerd does not start with
+
+OF_CRI = f'[plugins."{V2}"]\nsandbox_image = "p"\n'
+# By version of containerd: what Debian's 1.6.20, 1.7.24 and 2.1.9 say to a file (``config dump``), empty where they
+# take it. 1.6 takes version 3, and has nothing of the tables of its plugins.
+TAKEN: Mapping[str, Tuple[str, Sequence[str]]] = {
+    "an unknown key": (f"version = 2\nbogus = 1\n{OF_CRI}bogus = 1\n", ("", "", "")),
+    "an unknown plugin": ('version = 2\n[plugins."io.containerd.v1.x"]\n', ("", "", "")),
+    "version 3": (
+        "version = 3\n",
+        (
+            "containerd 1.6 reads files up to version 2, and this one has 3",
+            "containerd 1.7 reads files up to version 2, and this one has 3",
+            "",
+        ),
+    ),
+    "version 4": (
+        "version = 4\n",
+        (
+            "containerd 1.6 reads files up to version 2, and this one has 4",
+            "containerd 1.7 reads files up to version 2, and this one has 4",
+            "containerd 2.1 reads files up to version 3, and this one has 4",
+        ),
+    ),
+    "a plugin of version 1": (
+        "version = 2\n[plugins.linux]\n",
+        (
+            "containerd 1.6 does not start with linux in plugins",
+            "containerd 1.7 does not start with linux in plugins",
+            "",
+        ),
+    ),
+    "a plugin of another program": (
+        'version = 2\n[plugins."xio.containerd.grpc.v1.cri"]\n',
+        ("", "containerd 1.7 does not start with xio.containerd.grpc.v1.cri in plugins", ""),
+    ),
+    "a short name": (
+        'version = 2\nrequired_plugins = ["nope"]\n',
+        (
+            "containerd 1.6 does not start with nope in required_plugins",
+            "containerd 1.7 does not start with nope in required_plugins",
+            "containerd 2.1 does not start with nope in required_plugins",
+        ),
+    ),
+    "short names in version 1": ('version = 1\ndisabled_plugins = ["aufs"]\n[plugins.linux]\n', ("", "", "")),
+}
+
+
+@pytest.mark.parametrize("check_mode", [True, False])
+@pytest.mark.parametrize("number", range(len(VERSIONS)))
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_file_that_containerd_does_not_start_with_is_refused_in_check_mode_too(
+    tmp_path: Path, name: str, number: int, check_mode: bool
+) -> None:
+    text, said = TAKEN[name]
+    host = containerd(tmp_path, VERSIONS[number], {MAIN: text})
+    before = snapshot(tmp_path)
+    if not said[number]:
+        assert "failed" not in outcome_of(host, NVIDIA, check_mode=check_mode)
+        return
+    with pytest.raises(Refused) as caught:
+        outcome_of(host, NVIDIA, check_mode=check_mode)
+    assert str(caught.value) == (
+        f"Cannot configure containerd in {MAIN}: {said[number]}. Correct the file, then run again."
+    )
+    assert snapshot(tmp_path) == before

@@ -7,16 +7,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Callable, List, Tuple
+from typing import TYPE_CHECKING, Callable, List, Sequence, Tuple
 
 from ...._core.change import RunCommand
 from ...._core.errors import CannotLook, Refused
 from ...._core.steps import run
+from ...._text.json_text import BOM
 from ...._text.toml_edit import TomlEditError, remove, set_value
 from ..candidate import SCRATCH, CandidateFiles, compare, copies
 from ..model import CDI, RUNTIME, Configuration, Document, Edit, Installation, SettingName, Settings
 from . import meaning, places
 from .keys import KEYS, at
+from .meaning import PLUGINS
 
 if TYPE_CHECKING:
     from ...._core.protocols import Files, Host
@@ -45,6 +47,46 @@ def version(host: Host, program: str) -> Tuple[int, ...]:
     return tuple(int(part) for part in found.groups("0"))
 
 
+def refuse_unreadable(sources: Sequence[meaning.ConfigSource], version: Tuple[int, ...]) -> None:
+    """Raises ``Refused`` for files with which a containerd of this version does not start, as far as they tell alone.
+
+    Unknown keys it ignores. After ``ValidateV2`` of 1.x and ``ValidateVersion`` of 2.x; 1.6 starts with version 3, but
+    does not look for its plugins.
+    """
+    newest = 2 if version < (2,) else 3 if version < (2, 3) else meaning.NEWEST
+    versions = [source for source in sources if source.data.get("version")]
+    if versions and versions[-1].version > newest:
+        last = versions[-1]
+        raise _unreadable(last, version, f"reads files up to version {newest}, and this one has {last.version}")
+    for source in sources:
+        if version >= (2,) and (source.document.text or "").startswith(BOM):
+            raise _unreadable(source, version, "reads no file with a byte-order mark")
+    if not versions or versions[-1].version < 2:
+        return
+    for source in sources:
+        for key in ("disabled_plugins", "required_plugins", "plugins"):
+            names = source.data.get(key)
+            for name in names if isinstance(names, (list, dict)) and (key != "plugins" or version < (2,)) else ():
+                if not _is_plugin(str(name), version):
+                    raise _unreadable(source, version, f"does not start with {name} in {key}")
+
+
+def _is_plugin(name: str, version: Tuple[int, ...]) -> bool:
+    """Whether it takes this for the name of a plugin."""
+    if version >= (2,):
+        return "." in name
+    return name.count(".") > 2 and (version < (1, 7) or name.startswith("io.containerd."))
+
+
+def _unreadable(source: meaning.ConfigSource, version: Tuple[int, ...], cause: str) -> Refused:
+    return Refused(
+        "configure containerd",
+        object=source.document.path,
+        cause=f"containerd {version[0]}.{version[1]} {cause}",
+        hint="correct the file, then run again",
+    )
+
+
 def check(
     host: Host,
     installation: Installation,
@@ -71,6 +113,7 @@ def check(
     # 1.6 has no CDI, and no word about it.
     reported = {CDI: False, **meaning.settings_of(said.cri, 0)}
     _refuse_ignored(candidate, reported)
+    _refuse_outvoted(candidate, reported)
     now = read(host.files, installation).settings
     unknown = [name for name in candidate.settings if _unknown(name, said.cri, candidate.settings, now)]
     settings = {name: value for name, value in candidate.settings.items() if name not in unknown}
@@ -85,18 +128,43 @@ def _refuse_ignored(candidate: Configuration, reported: Settings) -> None:
     look up then (``v1Migrate``).
     """
     for source in candidate.parsed.sources:
-        said = meaning.settings_of(source.cri, 0) if source.version == 1 else {}
-        ignored = [
-            name for name in sorted(said) if not meaning.same(name, reported.get(name), candidate.settings.get(name))
-        ]
+        ignored = _not_reported(source, candidate, reported) if source.version == 1 else ""
         if ignored:
             raise Refused(
                 GOAL,
                 object=source.document.path,
                 cause=f"the file has version 1, and this containerd ignores the plugin tables of version 1, so "
-                f"{', '.join(map(str, ignored))} would not take effect",
+                f"{ignored} would not take effect",
                 hint="write the file as version 2 or newer, or remove these tables, then run again",
             )
+
+
+def _refuse_outvoted(candidate: Configuration, reported: Settings) -> None:
+    """Raises ``Refused`` for what a file says in vain before one of another version.
+
+    The version of the last file counts for all, and plugins by their names in another version are not looked up
+    (``LoadConfig`` of 2.0 to 2.2).
+    """
+    sources = candidate.parsed.sources
+    last = sources[-1]
+    for source in sources:
+        lost = _not_reported(source, candidate, reported) if PLUGINS[source.version] != PLUGINS[last.version] else ""
+        if lost:
+            raise Refused(
+                GOAL,
+                object=source.document.path,
+                cause=f"{last.document.path} is read last and has version {last.version}, so this containerd ignores "
+                f"the plugin tables of version {source.version}, and {lost} would not take effect",
+                hint="write both files in the same version, then run again",
+            )
+
+
+def _not_reported(source: meaning.ConfigSource, candidate: Configuration, reported: Settings) -> str:
+    """The settings that a file has and containerd does not."""
+    said = meaning.settings_of(source.cri, 0)
+    return ", ".join(
+        str(name) for name in sorted(said) if not meaning.same(name, reported.get(name), candidate.settings.get(name))
+    )
 
 
 def _unknown(setting: SettingName, cri: meaning.Table, candidate: Settings, now: Settings) -> bool:

@@ -30,6 +30,7 @@ from ..model import (
     Configuration,
     Document,
     Installation,
+    Kind,
     RequiredAction,
     RunningDaemon,
     SettingName,
@@ -58,12 +59,12 @@ from .meaning import (
 if TYPE_CHECKING:
     from ...._core.protocols import Files, Host
     from ...._core.setting import Scalar
-    from ..model import Edit, Kind, WantedEngine
+    from ..model import Edit, WantedEngine
 
 CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd")
 
 
-class Containerd:
+class Containerd(Kind):
     """``model.Kind`` for containerd."""
 
     engine = CONTAINERD

@@ -32,7 +32,7 @@ from ...._text.toml_text import TomlDocument, parse
 from ..gpu_operator import refuse
 from ..merged_toml import HEADER
 from ..model import CDI, CONTAINERD, RUNTIME, Configuration, Edit, SettingName, Settings, shown
-from . import drop_in, meaning, places, template
+from . import check, drop_in, meaning, places, template
 from .meaning import (
     CGROUP,
     DEFAULT,
@@ -72,6 +72,9 @@ def edits(configuration: Configuration, target: Settings, *, restoring: bool) ->
         ) from error
     if made and not restoring:
         _refuse_operator(configuration, target)
+        version = meaning.version_of(configuration.installation)
+        if version:
+            check.refuse_unreadable(configuration.parsed.sources, version)
     return made
 
 

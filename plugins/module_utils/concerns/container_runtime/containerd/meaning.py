@@ -130,7 +130,8 @@ def _by_name(path: str, written: Table, version: int, ask: Callable[[], Tuple[in
     """The table of a file by the names of its keys. Raises ``CannotLook`` where 1.x and 2.x differ about the spelling,
     and it is not known which one reads it.
     """
-    if spelling.is_plain(written):
+    odd = [".".join(way) for way in spelling.odd_keys(written)]
+    if not odd:
         return written
     newer, older = (spelling.by_name(written, newer=newer) for newer in (True, False))
     if version >= MERGES or newer == older:
@@ -138,7 +139,9 @@ def _by_name(path: str, written: Table, version: int, ask: Callable[[], Tuple[in
     known = ask()
     if not known:
         raise not_understood(
-            path, "the spelling of a key has another case than its name, which containerd 1.x and 2.x read differently"
+            path,
+            f"{', '.join(odd)} in {PLUGINS[version]} has another case than its name, which containerd 1.x and 2.x read "
+            "differently",
         )
     return newer if known >= (2,) else older
 
@@ -240,7 +243,8 @@ def settings_of(cri: Table, version: int) -> Dict[SettingName, Scalar]:
     for name, runtime in containerd.get("runtimes", {}).items():
         kind, options = runtime.get("runtime_type", ""), runtime.get("options", {})
         settings[SettingName(RUNTIME, name)] = _runtime_text(kind, options.get("BinaryName", ""))
-        if kind in RUNC_TYPES:
+        # Without a type 1.x starts no pod in it, but its options tell what kubelet and the other runtimes have.
+        if kind in RUNC_TYPES or (not kind and "SystemdCgroup" in options):
             settings[SettingName(CGROUP, name)] = bool(options.get("SystemdCgroup", False))
         settings.update(keys.settings_of(name, runtime))
     if containerd.get("default_runtime_name"):

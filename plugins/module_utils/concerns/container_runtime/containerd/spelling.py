@@ -16,7 +16,7 @@ their spellings (``mergeConfig``), also with those that runc has built in (``Def
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, Dict, Iterable, List, Mapping, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple
 
 from ...._text import nested
 from . import keys
@@ -46,14 +46,16 @@ CONTAINERD = _fields(("default_runtime_name",), {"runtimes": {EVERY: (EVERY, RUN
 CRI = _fields(("enable_cdi",), {"containerd": CONTAINERD})
 
 
-def is_plain(cri: Table) -> bool:
-    """Whether every key that matters here is spelled as containerd calls it."""
-    return _is_plain(cri, CRI) and all(_is_plain(options, OPTIONS) for _name, options in _options(cri))
+def odd_keys(cri: Table) -> Iterator[Keys]:
+    """The ways to the keys that matter here and are spelled otherwise than containerd calls them."""
+    yield from _odd(cri, CRI, ())
+    for name, options in _options(cri):
+        yield from _odd(options, OPTIONS, (*RUNTIMES, name, "options"))
 
 
 def by_name(cri: Table, *, newer: bool) -> Table:
     """The table of the CRI plugin with the names that containerd has for its keys. ``newer``: as 2.x reads it."""
-    if is_plain(cri):
+    if not any(odd_keys(cri)):
         return cri
     named: Dict[str, Any] = _by_name(cri, CRI, newer)
     for name, options in _options(named):
@@ -101,14 +103,14 @@ def _options(cri: Table) -> List[Tuple[str, Table]]:
     return [(name, options) for name, options in found if isinstance(options, dict)]
 
 
-def _is_plain(table: Any, fields: Fields) -> bool:
+def _odd(table: Any, fields: Fields, way: Keys) -> Iterator[Keys]:
     if not fields or not isinstance(table, dict):
-        return True
+        return
     for key, value in table.items():
         name, inside = fields.get(EVERY) or fields.get(key.lower(), (key, {}))
-        if name not in (key, EVERY) or not _is_plain(value, inside):
-            return False
-    return True
+        if name not in (key, EVERY):
+            yield (*way, key)
+        yield from _odd(value, inside, (*way, key))
 
 
 def _by_name(table: Any, fields: Fields, newer: bool) -> Any:

@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Tuple
 
 from ...._core.errors import Refused
 from ...._linux import unit_command
 from ...._text import json_text
-from ..candidate import SCRATCH, copies
-from ..model import CDI, Document
+from ..model import CDI
+from . import directives
 from .meaning import (
     KNOWS_CDI,
     SNAP,
@@ -22,6 +22,7 @@ from .meaning import (
     note,
     noted_of,
     numbers,
+    options_of,
     settings_of,
     socket_of,
     untold_of,
@@ -31,35 +32,53 @@ if TYPE_CHECKING:
     from ...._core.protocols import Host
     from ..model import Configuration, Edit, Installation
 
-FOLDER = f"{SCRATCH}.docker"
-CANDIDATE = f"{FOLDER}/daemon.json"
 # The first versions that have ``--validate``, and that read a file with a byte-order mark.
 VALIDATES = (23,)
 READS_MARKS = (23,)
 TIMEOUT_SECONDS = 30.0
+# The candidate comes from there, so that it can be judged before anything is written, and in check mode.
+CANDIDATE = "/dev/stdin"
+# Of what dockerd says to a file (``findConfigurationConflicts`` of moby's daemon/config/config.go).
+UNKNOWN = "the following directives don't match any configuration option: "
 
 
 def check(host: Host, configuration: Configuration, edits: Tuple[Edit, ...]) -> None:
     """Raises ``Refused`` for a file with which dockerd would not start, or would not do what it says.
 
-    dockerd itself says so from 23.0 on, with the options of its unit. To be called just before the write: it also notes
-    what the daemon has of the old file (``docker.LOADED``).
+    To be called just before the write: it also notes what the daemon has of the old file (``docker.LOADED``).
+    """
+    error = refused(host, configuration, edits)
+    if error is not None:
+        raise error
+    _note(host, configuration)
+
+
+def refused(host: Host, configuration: Configuration, edits: Tuple[Edit, ...]) -> Optional[Refused]:
+    """Why dockerd would not start with the files, or would not do what they say; None where it would.
+
+    dockerd itself says so from 23.0 on, with the options of its unit. Nothing is written.
     """
     installation = configuration.installation
-    version = version_of(host, installation)
+    version = installation.version or version_of(host, installation)
     for edit in edits:
         text = edit.after or ""
         values = json_text.parse(text, edit.path)
+        cause = ""
         if version and version < READS_MARKS and text.startswith(json_text.BOM):
-            raise _refused(edit.path, f"dockerd {dotted(version)} reads no file with a byte-order mark")
-        if version and version < KNOWS_CDI and _has_cdi(values, edit.path) and not _had_cdi(edit):
-            raise _refused(edit.path, f"dockerd {dotted(version)} does not support CDI (25.0 and newer do)")
-        if values.get("live-restore") and _in_swarm(host, configuration):
-            raise _refused(edit.path, "dockerd is in a swarm, and live-restore is incompatible with that")
-        # The snap may not look into our folder.
-        if version >= VALIDATES and installation.flavour != SNAP:
-            _validate(host, installation, edit.path, text)
-    _note(host, configuration)
+            cause = f"dockerd {dotted(version)} reads no file with a byte-order mark"
+        elif version and version < KNOWS_CDI and _has_cdi(values, edit.path) and not _had_cdi(edit):
+            cause = f"dockerd {dotted(version)} does not support CDI (25.0 and newer do)"
+        elif values.get("live-restore") and _in_swarm(host, configuration):
+            cause = "dockerd is in a swarm, and live-restore is incompatible with that"
+        elif version < VALIDATES:
+            given = options_of(_command(host, installation))
+            cause = directives.refusal(text, values, given, version)
+        elif installation.flavour != SNAP:
+            # The program of the snap runs only inside of it.
+            cause = _validate(host, installation, edit.path, text)
+        if cause:
+            return Refused("configure docker", object=edit.path, cause=cause, hint="the file was left as it is")
+    return None
 
 
 def _has_cdi(values: Mapping[str, Any], path: str) -> bool:
@@ -91,15 +110,23 @@ def version_of(host: Host, installation: Installation) -> Tuple[int, ...]:
     return numbers(said.partition("version ")[2])
 
 
-def _validate(host: Host, installation: Installation, path: str, text: str) -> None:
-    words = [word for word, _place in unit_command.read(host.files, installation.unit)][1:] if installation.unit else []
+def _validate(host: Host, installation: Installation, path: str, text: str) -> str:
+    words = [word for word, _place in _command(host, installation)][1:]
     argv = (installation.program, *_without_file(words), "--validate", f"--config-file={CANDIDATE}")
-    with copies(host.files, FOLDER, (Document(CANDIDATE, text),)):
-        completed = host.commands.run(argv, timeout=TIMEOUT_SECONDS)
-    if completed.status != 0:
-        said = (completed.errors or completed.output).strip().splitlines()
-        cause = said[-1].replace(CANDIDATE, path) if said else f"exit status {completed.status}"
-        raise _refused(path, f"dockerd --validate reports: {cause}")
+    completed = host.commands.run(argv, timeout=TIMEOUT_SECONDS, data=text)
+    if completed.status == 0:
+        return ""
+    said = (completed.errors or completed.output).strip().splitlines()
+    cause = said[-1].replace(CANDIDATE, path) if said else f"exit status {completed.status}"
+    before, _unknown, names = cause.partition(UNKNOWN)
+    if names:
+        # An object that it does not know it names by the keys in it.
+        cause = f"{before}{UNKNOWN}{directives.located(text, json_text.parse(text, path), names.split(', '))}"
+    return f"dockerd --validate reports: {cause}"
+
+
+def _command(host: Host, installation: Installation) -> Tuple[unit_command.Word, ...]:
+    return unit_command.read(host.files, installation.unit) if installation.unit else ()
 
 
 def _without_file(words: List[str]) -> List[str]:
@@ -115,7 +142,3 @@ def _in_swarm(host: Host, configuration: Configuration) -> bool:
         return False
     swarm = ask(host, socket_of(configuration)).get("Swarm") or {}
     return swarm.get("LocalNodeState", "inactive") not in ("", "inactive")
-
-
-def _refused(path: str, cause: str) -> Refused:
-    return Refused("configure docker", object=path, cause=cause, hint="the file was left as it is")

@@ -78,8 +78,9 @@ if TYPE_CHECKING:
 SNAP_PID_FILE = "/run/snap.docker/docker.pid"
 SNAP_PROGRAM = "/snap/docker/current/bin/dockerd"
 PROGRAMS = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd")
-# The keys of a runtime, which dockerd takes in any case; the last one counts.
-RUNTIME_KEYS = ("path", "args", "runtimeArgs", "runtimeType")
+# The keys of a runtime (``Runtime`` of moby's api/types), which dockerd takes in any case; the last one counts. Others,
+# such as the ``args`` that nvidia-ctk writes, it ignores.
+RUNTIME_KEYS = ("path", "runtimeArgs", "runtimeType")
 LOWER = tuple(key.lower() for key in RUNTIME_KEYS)
 # What dockerd does without a word.
 DECIDED: Settings = {LIVE_RESTORE: False, DATA_ROOT: "/var/lib/docker", SHM_SIZE: "64M"}
@@ -135,12 +136,14 @@ class Docker(SingleFile):
         return made
 
     def edit(self, configuration: Configuration, wanted: WantedEngine) -> Tuple[Edit, ...]:
-        """Raises ``OwnedByAnother`` where the GPU Operator writes the file."""
+        """Raises ``OwnedByAnother`` where the GPU Operator writes the file, and what ``foresee`` found against it."""
         settings = self.wanted(wanted, configuration)
         made = self.restore(configuration, settings)
         for setting, program in configuration.settings.items() if made and wanted.present else ():
             if setting.kind == RUNTIME:
                 refuse(DOCKER, configuration.documents[0].path, str(program), settings.get(setting))
+        if made and configuration.parsed.refused is not None:
+            raise configuration.parsed.refused
         return made
 
     def changed(self, text: str, setting: SettingName, value: Scalar, path: str) -> str:
@@ -162,6 +165,21 @@ class Docker(SingleFile):
         settings = {**reported(host.files, info, configuration.settings), **untold(host.files, configuration)}
         return RunningDaemon(settings, info["ServerVersion"], info.get("ContainersRunning") or 0)
 
+    def foresee(
+        self, host: Host, configuration: Configuration, running: Optional[RunningDaemon], wanted: WantedEngine
+    ) -> Configuration:
+        if wanted.cdi:
+            configuration = _with_version(host, configuration, running)
+        if not wanted.present or not host.may_change:
+            return configuration
+        edits = self.restore(configuration, self.wanted(wanted, configuration))
+        if not edits:
+            return configuration
+        from . import check
+
+        refused = check.refused(host, configuration, edits)
+        return replace(configuration, parsed=replace(configuration.parsed, refused=refused))
+
     def required_action(self, before: Settings, after: Settings) -> RequiredAction:
         changed = sorted(name for name in {*before, *after} if _meant(name, before) != _meant(name, after))
         required_action = [_required_action(name, after) for name in changed]
@@ -176,7 +194,7 @@ class Docker(SingleFile):
         check.check(host, self.read(host.files, installation), edits)
 
 
-def with_version(host: Host, configuration: Configuration, running: Optional[RunningDaemon]) -> Configuration:
+def _with_version(host: Host, configuration: Configuration, running: Optional[RunningDaemon]) -> Configuration:
     """The configuration with the version of dockerd that reads it next, where that may be one without CDI.
 
     The program is asked beside an older daemon, and where none runs and the file is about to change. Empty for unknown.
@@ -223,10 +241,10 @@ def _runtime(path: Sequence[str], value: str, found: Any) -> List[Tuple[Sequence
         return [(path, {"runtimeType": program})]
     is_plain = isinstance(found, dict) and all(key in RUNTIME_KEYS or key.lower() not in LOWER for key in found)
     if not is_plain or "path" not in found or "runtimeType" in found:
-        return [(path, {"path": program, "args": arguments} if arguments else {"path": program})]
+        return [(path, {"path": program, "runtimeArgs": arguments} if arguments else {"path": program})]
     made: List[Tuple[Sequence[str], Any]] = [((*path, "path"), program)]
-    if (found.get("args") or found.get("runtimeArgs") or []) != arguments:
-        made += [((*path, "runtimeArgs"), None), ((*path, "args"), arguments)]
+    if (found.get("runtimeArgs") or []) != arguments:
+        made.append(((*path, "runtimeArgs"), arguments))
     return made
 
 

@@ -11,7 +11,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
-from ...._core.errors import CannotLook, OwnedByAnother, not_understood
+from ...._core.errors import CannotLook, OwnedByAnother, Refused, not_understood
 from ...._core.setting import Scalar
 from ...._core.value import field, frozen
 from ...._linux import unit_command
@@ -58,15 +58,34 @@ KEYS: Mapping[str, Tuple[str, ...]] = {
 # Earlier ones take any name of a feature, and do nothing about those that they lack.
 KNOWS_CDI = (25,)
 UNTOLD = (SHM_SIZE.kind, DEFAULT_ULIMITS)
-# Options of dockerd by another name than their keys.
+# Options of dockerd by another name than their keys (cmd/dockerd of moby, v19.03.15 to v28.5.2).
 OPTIONS = {
     "add-runtime": "runtimes",
-    "feature": "features",
-    "exec-opt": "exec-opts",
+    "authorization-plugin": "authorization-plugins",
+    "cdi-spec-dir": "cdi-spec-dirs",
+    "cluster-store-opt": "cluster-store-opts",
+    "default-address-pool": "default-address-pools",
+    "default-network-opt": "default-network-opts",
     "default-ulimit": "default-ulimits",
+    "dns-opt": "dns-opts",
+    "exec-opt": "exec-opts",
+    "feature": "features",
     "host": "hosts",
+    "insecure-registry": "insecure-registries",
+    "label": "labels",
+    "log-opt": "log-opts",
+    "node-generic-resource": "node-generic-resources",
+    "registry-mirror": "registry-mirrors",
+    "storage-opt": "storage-opts",
+    "b": "bridge",
+    "D": "debug",
+    "G": "group",
+    "g": "graph",
     "H": "hosts",
+    "l": "log-level",
     "p": "pidfile",
+    "r": "restart",
+    "s": "storage-driver",
 }
 # Of its answer to GET /info (types/system/info.go of moby).
 ANSWER: Mapping[str, type] = {
@@ -87,12 +106,14 @@ UNITS = "BKMGTP"
 class ParsedDocker:
     """``values`` is the object that daemon.json holds. ``options`` are those of dockerd's command line by their keys,
     as daemon.json would have them, with the place that they come from. ``process`` is the daemon, where it runs.
+    ``refused`` is why dockerd would not start with the file as an entry would change it, where that was asked.
     """
 
     values: Mapping[str, Any]
     options: Mapping[str, Tuple[Any, str]] = field(default_factory=dict)
     process: Optional[processes.Process] = None
     pid_file: str = PID_FILE
+    refused: Optional[Refused] = field(default=None, compare=False)
 
 
 def options_of(words: Tuple[unit_command.Word, ...]) -> Dict[str, Tuple[Any, str]]:
@@ -178,10 +199,10 @@ def runtime_text(runtime: Any) -> str:
     """
     if not isinstance(runtime, dict):
         raise ValueError("is not a mapping")
-    arguments = _get(runtime, "args") or _get(runtime, "runtimeArgs") or []
+    arguments = _get(runtime, "runtimeArgs") or []
     program = _get(runtime, "path") or _get(runtime, "runtimeType") or ""
     if not isinstance(arguments, list) or not all(isinstance(word, str) for word in (program, *arguments)):
-        raise ValueError("has a path that is not a string, or args that are not a list of strings")
+        raise ValueError("has a path that is not a string, or runtimeArgs that are not a list of strings")
     return shlex.join([program, *arguments]) if program or arguments else ""
 
 
