@@ -9,9 +9,9 @@ name: plugin_messages
 short_description: What is still to be known after device_plugin
 version_added: 0.1.0
 description:
-  - Takes results of M(gpufleet.node.device_plugin), and says which nodes do not offer what is declared, which could not
-    be checked, what was left to others, and whose GPUs the DRA driver hands out too. What is alike on many nodes is one
-    line.
+  - Takes results of M(gpufleet.node.device_plugin), and says which nodes do not offer what is declared, what of it the
+    plugin ignores, which could not be checked, what was left to others, and whose GPUs the DRA driver hands out too.
+    What is alike on many nodes is one line.
 options:
   _input:
     description: The results of a loop.
@@ -52,6 +52,11 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
         alike.setdefault(said, []).append(one["name"])
     for said, names in alike.items():
         yield f"{where(names)}: {said}. It is pending until the plugin has read its configuration."
+    left: Dict[str, List[str]] = {}
+    for one in result.get("ignored", ()):
+        left.setdefault(one["what"], []).append(one["name"])
+    for what, names in left.items():
+        yield f"{where(names)}: the device plugin ignores {what}."
     if result.get("unverified"):
         yield f"{where(result['unverified'])}: its GPUs are not known, so what it offers was not checked."
     for part in (result, result.get("rdma", {})):

@@ -56,7 +56,8 @@ options:
         description:
           - How GPUs are shared, if O(nodes[].replicas) or O(nodes[].resources) say that they are. Neither isolates
             faults, and only MPS limits memory. Time slicing needs Pascal or newer. MPS is limited to 48 replicas (16
-            before Turing), and the plugin does not support it with MIG.
+            before Turing), needs a root (C(MPS_ROOT) in the DaemonSet, or the flag C(mpsRoot)), and the plugin does not
+            support it with MIG.
         type: str
         choices: [time_slicing, mps]
         default: time_slicing
@@ -103,14 +104,18 @@ options:
       mig_strategy:
         description:
           - How the plugin offers MIG devices. With V(none), it does not. With V(single), as C(nvidia.com/gpu), if all
-            MIG devices of the node are alike. With V(mixed), by their profiles. With V(unset), the plugin decides.
+            MIG devices of the node are alike. With V(mixed), by their profiles. Since release 0.20 of the plugin, that
+            only works if no GPU instance has several compute instances. With V(unset), the plugin decides.
         type: str
         choices: [unset, none, single, mixed]
         default: unset
       flags:
         description:
           - "Other flags of the plugin as its file has them, such as V({plugin: {passDeviceSpecs: true}}). The plugin
-            ignores a key that it does not know, so such a key is refused."
+            ignores a key that it does not know, so such a key is refused. Null is the same as no key."
+          - A variable of the DaemonSet overrides the file, so a flag is refused where its variable has another value.
+            For the flags of GPU feature discovery, that is its own DaemonSet.
+          - A flag that the release of the cluster does not have yet is in RV(ignored).
         type: dict
         default: {}
       labels:
@@ -411,6 +416,20 @@ pending:
       description: What it offers of these resources, and of others of the device plugin.
       type: dict
       sample: {nvidia.com/gpu: 4}
+ignored:
+  description: What the device plugin of the cluster ignores, such as a flag that its release does not have.
+  returned: always, unless the state could not be read
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: The node.
+      type: str
+      sample: h100-007
+    what:
+      description: What is ignored, and why.
+      type: str
+      sample: flags.gdrcopyEnabled, which it has since release 0.18
 unverified:
   description: The nodes whose GPUs are not known, so that what they offer cannot be checked.
   returned: always, unless the state could not be read

@@ -36,6 +36,7 @@ def daemonset(config_map: Optional[str], *, default: str = "", fallbacks: str = 
     containers: List[Dict[str, Any]] = [
         {
             "name": "nvidia-device-plugin-ctr",
+            "image": "nvcr.io/nvidia/k8s-device-plugin:v0.20.0",
             "command": ["nvidia-device-plugin"],
             "env": [{"name": "MPS_ROOT", "value": "/run/nvidia/mps"}],
         }

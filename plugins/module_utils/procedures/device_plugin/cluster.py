@@ -10,9 +10,11 @@ import json
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ..._core.errors import CannotLook
+from ..._core.regex import regex
 from ..._core.value import frozen
 from ..._machine.kubernetes_client import NOT_FOUND, Refusal, refused
 from .declaration import CLASSES, RDMA, Taint
+from .flags import Release
 
 if TYPE_CHECKING:
     from ..._machine.kubernetes_client import Ask
@@ -26,7 +28,8 @@ SHARED_BY_NODES = (RDMA, CLASSES)
 MANAGED_BY, US = "app.kubernetes.io/managed-by", "gpufleet.node"
 # So many nodes in an answer: one of 2,000 would be tens of megabytes.
 PAGE = "250"
-PLUGIN, MANAGER = "nvidia-device-plugin", "config-manager"
+PLUGIN, LABELLER, MANAGER = "nvidia-device-plugin", "gpu-feature-discovery", "config-manager"
+IMAGE = regex(r"k8s-device-plugin:v?([0-9]+)\.([0-9]+)\.")
 POLICY = "ClusterPolicy"
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"
 RIGHTS = "get, list and patch nodes"
@@ -60,15 +63,17 @@ class Node:
 class Plugin:
     """The DaemonSet. ``config_map`` is the one that it reads, ``policy`` the ClusterPolicy that it was made from.
 
-    ``default`` is the key for a node without the label, and ``fallbacks`` what stands in for that.
+    ``default`` is the key for a node without the label, and ``fallbacks`` what stands in for that. ``release`` is that
+    of its image, None where the image does not say. A variable is None where its value is somewhere else.
     """
 
     name: str
     config_map: Optional[str]
     default: str
     fallbacks: Tuple[str, ...]
-    environment: Mapping[str, str]
+    environment: Mapping[str, Optional[str]]
     policy: Optional[str]
+    release: Optional[Release]
 
 
 @frozen
@@ -98,10 +103,14 @@ class Policy:
 
 @frozen
 class Cluster:
-    """``plugins`` are those of the namespace; there is one, or one for each kind of node."""
+    """``plugins`` are those of the namespace; there is one, or one for each kind of node.
+
+    ``labellers`` are the DaemonSets of GPU feature discovery there, which read the same file.
+    """
 
     nodes: Mapping[str, Node]
     plugins: Tuple[Plugin, ...]
+    labellers: Tuple[Plugin, ...]
     config_map: Optional[ConfigMap]
     policy: Optional[Policy]
 
@@ -113,10 +122,10 @@ class ApiServer:
         self._ask = ask
 
     def cluster(self, place: Place) -> Cluster:
-        plugins = self._plugins(place)
+        plugins, labellers = self._plugins(place)
         policies = sorted({plugin.policy for plugin in plugins if plugin.policy})
         policy = self._policy(policies[0]) if policies else None
-        return Cluster(self.nodes(), plugins, self.config_map(place), policy)
+        return Cluster(self.nodes(), plugins, labellers, self.config_map(place), policy)
 
     def nodes(self) -> Dict[str, Node]:
         items = self.items("ask Kubernetes for its nodes", "/api/v1/nodes", {"limit": PAGE}, RIGHTS)
@@ -153,10 +162,11 @@ class ApiServer:
         answer = self.get(f"read the ConfigMap {place}", place.path, {}, FILES_RIGHT)
         return None if answer is None else parse_config_map(answer)
 
-    def _plugins(self, place: Place) -> Tuple[Plugin, ...]:
+    def _plugins(self, place: Place) -> Tuple[Tuple[Plugin, ...], Tuple[Plugin, ...]]:
         goal = f"find the device plugin in the namespace {place.namespace}"
-        items = self.items(goal, place.daemonsets, {}, "list daemonsets")
-        return tuple(found for found in map(parse_plugin, items) if found is not None)
+        items = list(self.items(goal, place.daemonsets, {}, "list daemonsets"))
+        plugins, labellers = ([parse_plugin(item, program) for item in items] for program in (PLUGIN, LABELLER))
+        return tuple(filter(None, plugins)), tuple(filter(None, labellers))
 
     def _policy(self, name: str) -> Optional[Policy]:
         goal = f"read the ClusterPolicy {name}"
@@ -208,13 +218,13 @@ def damaged(object: str, note: str) -> CannotLook:
     )
 
 
-def parse_plugin(answer: Mapping[str, Any]) -> Optional[Plugin]:
-    """A DaemonSet of apps/v1, where it is one of the device plugin."""
+def parse_plugin(answer: Mapping[str, Any], program: str = PLUGIN) -> Optional[Plugin]:
+    """A DaemonSet of apps/v1, where it is one of the device plugin, or of another program that reads its file."""
     try:
         metadata, pod = answer["metadata"], answer["spec"]["template"]["spec"]
         containers = {one["name"]: one for one in pod["containers"]}
         managers = [one for one in containers.values() if one.get("command") == [MANAGER]]
-        main = [one for name, one in containers.items() if name.startswith(PLUGIN) and one.get("command") != [MANAGER]]
+        main = [one for name, one in containers.items() if name.startswith(program) and one.get("command") != [MANAGER]]
         if not main:
             return None
         owners = metadata.get("ownerReferences") or ()
@@ -222,17 +232,26 @@ def parse_plugin(answer: Mapping[str, Any]) -> Optional[Plugin]:
         return Plugin(
             name=metadata["name"],
             config_map=_mounted(pod, managers[0]) if managers else None,
-            default=manager.get("DEFAULT_CONFIG", ""),
-            fallbacks=tuple(filter(None, manager.get("FALLBACK_STRATEGIES", "").split(","))),
+            default=manager.get("DEFAULT_CONFIG") or "",
+            fallbacks=tuple(filter(None, (manager.get("FALLBACK_STRATEGIES") or "").split(","))),
             environment=_environment(main[0]),
             policy=next((str(one["name"]) for one in owners if one["kind"] == POLICY), None),
+            release=_release(str(main[0].get("image") or "")),
         )
     except (AttributeError, KeyError, TypeError):
         raise not_understood("a DaemonSet", answer) from None
 
 
-def _environment(container: Mapping[str, Any]) -> Dict[str, str]:
-    return {one["name"]: str(one.get("value") or "") for one in container.get("env") or ()}
+def _environment(container: Mapping[str, Any]) -> Dict[str, Optional[str]]:
+    return {
+        one["name"]: None if one.get("valueFrom") else str(one.get("value") or "") for one in container.get("env") or ()
+    }
+
+
+def _release(image: str) -> Optional[Release]:
+    """Of ``nvcr.io/nvidia/k8s-device-plugin:v0.17.1-ubi9``; a digest or a tag of a mirror may say nothing."""
+    match = IMAGE.search(image)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _mounted(pod: Mapping[str, Any], manager: Mapping[str, Any]) -> Optional[str]:

@@ -4,8 +4,7 @@
 
 """The file of the NVIDIA device plugin for a node, and what the node has to offer with it. Pure.
 
-The keys and values are those of api/config/v1 and cmd/nvidia-device-plugin of the plugin, release 0.20. The plugin
-reads its file without strictness: it ignores a key that it does not know, and so a misspelt one.
+The rules are those of api/config/v1, internal/rm and cmd/nvidia-device-plugin of the plugin, releases 0.14 to 0.20.
 """
 
 from __future__ import annotations
@@ -14,68 +13,26 @@ import hashlib
 import json
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.nearest import nearest
 from ..._core.regex import regex
 from ..._nvidia.sharing import MPS, TIME_SLICING, capability_of
-
-MIG_STRATEGY = "migStrategy"
-NONE, SINGLE, MIXED = "none", "single", "mixed"
-# What a value of a flag may be: one of a choice, a list of a choice, or a type.
-LISTS = (("envvar", "volume-mounts", "cdi-annotations", "cdi-cri"),)
-FLAGS: Mapping[str, Any] = {
-    MIG_STRATEGY: (NONE, SINGLE, MIXED),
-    "failOnInitError": bool,
-    "mpsRoot": str,
-    "nvidiaDriverRoot": str,
-    "nvidiaDevRoot": str,
-    "gdrcopyEnabled": bool,
-    "gdsEnabled": bool,
-    "mofedEnabled": bool,
-    "useNodeFeatureAPI": bool,
-    "deviceDiscoveryStrategy": ("auto", "nvml", "tegra"),
-    "plugin": {
-        "passDeviceSpecs": bool,
-        "deviceListStrategy": LISTS,
-        "deviceIDStrategy": ("uuid", "index"),
-        "cdiAnnotationPrefix": str,
-        "nvidiaCTKPath": str,
-        "containerDriverRoot": str,
-        "sharedDevicesAllocationPolicy": ("distributed", "packed"),
-    },
-    "gfd": {
-        "oneshot": bool,
-        "noTimestamp": bool,
-        "sleepInterval": str,
-        "outputFile": str,
-        "machineTypeFile": str,
-    },
-}
-# A variable in the DaemonSet, which values of Helm set, beats the file.
-ENVIRONMENT: Mapping[str, Tuple[str, ...]] = {
-    "MIG_STRATEGY": (MIG_STRATEGY,),
-    "FAIL_ON_INIT_ERROR": ("failOnInitError",),
-    "MPS_ROOT": ("mpsRoot",),
-    "NVIDIA_DRIVER_ROOT": ("nvidiaDriverRoot",),
-    "NVIDIA_DEV_ROOT": ("nvidiaDevRoot",),
-    "GDRCOPY_ENABLED": ("gdrcopyEnabled",),
-    "GDS_ENABLED": ("gdsEnabled",),
-    "MOFED_ENABLED": ("mofedEnabled",),
-    "DEVICE_DISCOVERY_STRATEGY": ("deviceDiscoveryStrategy",),
-    "PASS_DEVICE_SPECS": ("plugin", "passDeviceSpecs"),
-    "DEVICE_LIST_STRATEGY": ("plugin", "deviceListStrategy"),
-    "DEVICE_ID_STRATEGY": ("plugin", "deviceIDStrategy"),
-    "CDI_ANNOTATION_PREFIX": ("plugin", "cdiAnnotationPrefix"),
-    "NVIDIA_CTK_PATH": ("plugin", "nvidiaCTKPath"),
-    "CONTAINER_DRIVER_ROOT": ("plugin", "containerDriverRoot"),
-    "SHARED_DEVICES_ALLOCATION_POLICY": ("plugin", "sharedDevicesAllocationPolicy"),
-}
+from .flags import MIXED, NONE, SINGLE, Release, named_release
 
 PREFIX = "nvidia.com/"
 GPU = f"{PREFIX}gpu"
 SHARED = ".shared"
 MIG_RESOURCE = f"{PREFIX}mig-"
-RESOURCE = regex(r"nvidia\.com/[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
+# A subdomain of DNS behind the prefix, and both together no longer than this: api/config/v1/resources.go. What the
+# plugin appends to the name of a shared resource does not count.
+RESOURCE = regex(r"nvidia\.com/[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 LONGEST_RESOURCE = 63
+# Since then, a MIG device must have the very profile that its resource is named after. Before, it was one of the first
+# profile that its own contains: 1c.3g.40gb and 3g.40gb+me were both mig-3g.40gb.
+WHOLE_PROFILES: Release = (0, 20)
+# Since then, a GPU with MIG and without instances is only logged with migStrategy mixed.
+EMPTY_GPUS: Release = (0, 16)
+MPS_SINCE: Release = (0, 15)
+# Since then, MPS obeys failRequestsGreaterThanOne. Before, it refused such requests whatever it was.
+MPS_REQUESTS: Release = (0, 20)
 FEWEST_REPLICAS = 2
 # cmd/mps-control-daemon/mps/device.go, where what is called Volta begins with Turing.
 MPS_CLIENTS, MPS_CLIENTS_BEFORE, TURING = 48, 16, (7, 5)
@@ -87,41 +44,6 @@ SECTIONS = {TIME_SLICING: "timeSlicing", MPS: "mps"}
 Gpus = Sequence[Mapping[str, Any]]
 
 
-def faults_of_flags(flags: Any, schema: Mapping[str, Any], where: str = "flags") -> Iterator[str]:
-    """What the plugin would ignore or refuse."""
-    if not isinstance(flags, dict):
-        yield f"{where} is not a mapping"
-        return
-    for key, value in flags.items():
-        if key not in schema:
-            near = nearest(str(key), schema)
-            yield f"{where}.{key} is unknown to the plugin, which would ignore it" + (
-                f". Did you mean {near}?" if near else ""
-            )
-            continue
-        kind = schema[key]
-        if isinstance(kind, dict):
-            yield from faults_of_flags(value, kind, f"{where}.{key}")
-            continue
-        said = _wanted_instead(value, kind)
-        if said:
-            yield f"{where}.{key} is {json.dumps(value)}, and must be {said}"
-
-
-def _wanted_instead(value: Any, kind: Any) -> str:
-    """What a value must be; empty where it is."""
-    if kind is LISTS:
-        (choices,) = LISTS
-        values = value if isinstance(value, list) else [value]
-        right = bool(values) and all(one in choices for one in values)
-        return "" if right else f"a list of {', '.join(choices)}"
-    if isinstance(kind, tuple):
-        return "" if value in kind else f"one of {', '.join(kind)}"
-    if kind is bool:
-        return "" if isinstance(value, bool) else "true or false"
-    return "" if isinstance(value, str) and value else "a string"
-
-
 def named(resource: str) -> str:
     """The whole name of a resource, as the plugin completes it."""
     return resource if resource.startswith(PREFIX) else f"{PREFIX}{resource}"
@@ -131,7 +53,7 @@ def faults_of_resources(resources: Sequence[Tuple[str, int]], *, rename: bool) -
     """Of resources by their whole names, with their replicas."""
     seen = set()
     for name, replicas in resources:
-        if not RESOURCE.fullmatch(name) or len(name) > LONGEST_RESOURCE - (len(SHARED) if rename else 0):
+        if not RESOURCE.fullmatch(name) or len(name) > LONGEST_RESOURCE:
             yield f"{name} is not the name of a resource"
         if name in seen:
             yield f"the resource {name} is named twice"
@@ -180,6 +102,22 @@ def faults_of_mig(gpus: Gpus, *, strategy: str, sharing: Optional[str]) -> Itera
         yield f"migStrategy single takes instances of one profile, and there are {', '.join(kinds)}: use mixed"
 
 
+def faults_of_mig_by_release(gpus: Gpus, *, strategy: str, release: Optional[Release]) -> Iterator[str]:
+    """MIG devices at which a plugin of this release ends. None is a release that is not known, so a new one."""
+    if strategy != MIXED:
+        return
+    for gpu in gpus:
+        parts = [one for one in mig_devices(gpu) if "c." in one]
+        if parts and (release is None or release >= WHOLE_PROFILES):
+            yield (
+                f"the plugin has no resource for {parts[0]}, a part of a GPU instance, and GPU {gpu['pci_address']} "
+                "has one: with migStrategy mixed it ends, and offers no GPU of this node"
+            )
+        if is_divided(gpu) and not mig_devices(gpu) and release is not None and release < EMPTY_GPUS:
+            cause = f"the plugin takes no GPU with MIG and without instances, as {gpu['pci_address']}"
+            yield f"before release {named_release(EMPTY_GPUS)}, {cause}"
+
+
 def is_divided(gpu: Mapping[str, Any]) -> bool:
     return bool((gpu.get("mig") or {}).get("current"))
 
@@ -196,16 +134,28 @@ def mig_devices(gpu: Mapping[str, Any]) -> List[str]:
     return found
 
 
-def offered(gpus: Gpus, strategy: str) -> Dict[str, int]:
-    """The resources that the plugin makes of GPUs that nobody shares, and how many of each there are."""
+def offered(gpus: Gpus, strategy: str, *, release: Optional[Release] = None, tegra: bool = False) -> Dict[str, int]:
+    """The resources that the plugin makes of GPUs that nobody shares, and how many of each there are.
+
+    ``tegra``: it was told to discover one of those, asks no driver, and offers one GPU (internal/rm/tegra_devices.go).
+    """
+    if tegra:
+        return {GPU: 1} if gpus else {}
     found: Dict[str, int] = {}
     for gpu in gpus:
         divided = strategy != NONE and is_divided(gpu)
-        mixed = strategy == MIXED
-        names = [f"{MIG_RESOURCE}{labelled(one)}" if mixed else GPU for one in mig_devices(gpu)] if divided else [GPU]
+        names = [GPU]
+        if divided:
+            names = [_resource_of(one, release) if strategy == MIXED else GPU for one in mig_devices(gpu)]
         for name in names:
             found[name] = found.get(name, 0) + 1
     return found
+
+
+def _resource_of(profile: str, release: Optional[Release]) -> str:
+    if release is not None and release < WHOLE_PROFILES:
+        profile = profile.rpartition("c.")[2].partition("+")[0].partition("-")[0]
+    return f"{MIG_RESOURCE}{labelled(profile)}"
 
 
 def labelled(profile: str) -> str:

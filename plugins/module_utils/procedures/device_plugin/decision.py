@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import json
-from typing import AbstractSet, Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..._core.change import Change
 from ..._core.errors import DeclarationError, OwnedByAnother
 from ..._core.setting import EFFECTIVE
 from ..._core.value import frozen
+from ..._nvidia.sharing import MPS
 from . import dra, rdma
 from .cluster import (
     ANNOTATION,
@@ -29,9 +30,39 @@ from .cluster import (
     wanted_taints,
     with_taint,
 )
-from .configuration import ENVIRONMENT, GPU, KEY, MIG_RESOURCE, MIG_STRATEGY, NONE, SHARED, text_of
-from .declaration import CLASSES, CONFIG_LABEL, GOAL, RDMA, Entry
+from .configuration import (
+    GPU,
+    KEY,
+    MIG_RESOURCE,
+    MPS_REQUESTS,
+    MPS_SINCE,
+    SHARED,
+    faults_of_mig,
+    faults_of_mig_by_release,
+    offered,
+    text_of,
+)
+from .declaration import CLASSES, CONFIG_LABEL, GOAL, OLD, RDMA, Entry
 from .dra import Dra
+from .flags import (
+    DISCOVERY,
+    DISCOVERY_VARIABLES,
+    MIG_STRATEGY,
+    MPS_ROOT,
+    NONE,
+    SINCE,
+    TEGRA,
+    VARIABLES,
+    Release,
+    by_path,
+    faults_of_release,
+    faults_of_variables,
+    ignored_flags,
+    meaning,
+    named_release,
+    same,
+    variable_of,
+)
 from .order import Order, Place, Places
 from .rdma import Asked, Rdma
 
@@ -61,7 +92,7 @@ def present(seen: Seen, entries: Sequence[Entry], places: Places) -> Tuple[Order
     told = [entry for entry in entries if entry.config is not None]
     orders: List[Order] = []
     if told:
-        _refuse(cluster, told, place)
+        refuse_impossible(cluster, told, place)
         orders += _files(cluster, {str(entry.config): entry.text for entry in told}, place)
         orders += _policy(cluster, place)
     shared, stale = _shared(seen, entries, {entry.name: entry.uses for entry in entries}, places)
@@ -145,7 +176,8 @@ def chosen_keys(cluster: Cluster) -> Dict[str, Optional[str]]:
 # --- what this cluster cannot have ------------------------------------------------------------------------------------
 
 
-def _refuse(cluster: Cluster, told: Sequence[Entry], place: Place) -> None:
+def refuse_impossible(cluster: Cluster, told: Sequence[Entry], place: Place) -> None:
+    """Raise ``GpuFleetError`` for what the device plugin of this cluster would not take, or not obey."""
     names = ", ".join(entry.name for entry in told)
     if not cluster.plugins:
         cause = f"there is no DaemonSet of the NVIDIA device plugin in the namespace {place.namespace}"
@@ -155,8 +187,12 @@ def _refuse(cluster: Cluster, told: Sequence[Entry], place: Place) -> None:
         read = _read_by(plugin, cluster)
         if read != place.config_map and (read is not None or plugin.policy is None):
             raise _other_config_map(plugin, read, names, place)
+        for cause in faults_of_variables(plugin.environment, plugin.release):
+            hint = f"correct it in {_home(plugin)}, for the DaemonSet {plugin.name} cannot start with it"
+            raise DeclarationError(GOAL, object=names, cause=cause, hint=hint)
         for entry in told:
-            _refuse_environment(plugin, entry)
+            _refuse_environment(plugin, entry, VARIABLES)
+        _refuse_faults(plugin, told)
         files = cluster.config_map
         if files is not None and not files.ours and DEFAULT not in files.data and not plugin.default:
             keys = [key for key in files.data if not KEY.fullmatch(key)]
@@ -164,6 +200,9 @@ def _refuse(cluster: Cluster, told: Sequence[Entry], place: Place) -> None:
                 cause = f"nodes without a label use {keys[0]}, the only key of {place}, and would have none beside ours"
                 hint = f"name {keys[0]} as the default in the values of the device plugin, or set another config_map"
                 raise OwnedByAnother(GOAL, object=names, cause=cause, hint=hint)
+    for labeller in cluster.labellers:
+        for entry in told:
+            _refuse_environment(labeller, entry, DISCOVERY_VARIABLES)
 
 
 def _read_by(plugin: Plugin, cluster: Cluster) -> Optional[str]:
@@ -181,25 +220,94 @@ def _other_config_map(plugin: Plugin, read: Optional[str], names: str, place: Pl
     return DeclarationError(GOAL, object=names, cause=cause, hint=hint)
 
 
-def _refuse_environment(plugin: Plugin, entry: Entry) -> None:
-    for variable, path in ENVIRONMENT.items():
-        wanted: Any = entry.flags
-        for key in path:
-            wanted = wanted.get(key) if isinstance(wanted, dict) else None
-        if wanted is None or variable not in plugin.environment:
+def _refuse_environment(plugin: Plugin, entry: Entry, variables: Mapping[str, Tuple[str, ...]]) -> None:
+    for path, wanted in by_path(entry.flags).items():
+        variable = variable_of(path, variables, plugin.environment, plugin.release)
+        if not variable:
             continue
-        found, text = plugin.environment[variable], _worded(wanted)
-        if found != text:
-            cause = f"{variable} in the DaemonSet {plugin.name} beats the file, for {'.'.join(path)}"
-            where = "the ClusterPolicy" if plugin.policy else "the Helm values of the device plugin"
-            hint = f"set it in {where}, or leave it out here"
-            raise OwnedByAnother(GOAL, object=entry.name, cause=cause, found=found, wanted=text, hint=hint)
+        found = plugin.environment[variable]
+        if found is None or not same(path, meaning(found, path), wanted):
+            cause = f"{variable} in the DaemonSet {plugin.name} beats the file, for {path}"
+            hint = f"set it in {_home(plugin)}, or leave it out here"
+            said = "a value from elsewhere" if found is None else found
+            raise OwnedByAnother(GOAL, object=entry.name, cause=cause, found=said, wanted=_worded(wanted), hint=hint)
+
+
+def _home(plugin: Plugin) -> str:
+    """The place of the variables of a DaemonSet."""
+    return "the ClusterPolicy" if plugin.policy else "the Helm values of the device plugin"
 
 
 def _worded(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _refuse_faults(plugin: Plugin, told: Sequence[Entry]) -> None:
+    causes: Dict[str, List[str]] = {}
+    for entry in told:
+        for cause in _faults(plugin, entry):
+            causes.setdefault(cause, []).append(entry.name)
+    release = f", release {named_release(plugin.release)}" if plugin.release is not None else ""
+    for cause, names in causes.items():
+        hint = f"the DaemonSet is {plugin.name}{release}"
+        raise DeclarationError(GOAL, object=", ".join(dict.fromkeys(names)), cause=cause, hint=hint)
+
+
+def _faults(plugin: Plugin, entry: Entry) -> Iterator[str]:
+    """What the plugin of this cluster ends at, with all that its DaemonSet says."""
+    strategy, _release, tegra = in_effect(plugin, entry)
+    gpus = () if tegra else entry.gpus
+    yield from faults_of_release(entry.flags, plugin.release)
+    yield from _faults_of_mps(plugin, entry)
+    sharing = None if _ignores_mps(plugin, entry) else entry.sharing
+    yield from faults_of_mig(gpus, strategy=strategy, sharing=sharing)
+    yield from faults_of_mig_by_release(gpus, strategy=strategy, release=plugin.release)
+
+
+def _faults_of_mps(plugin: Plugin, entry: Entry) -> Iterator[str]:
+    if entry.sharing == MPS and not _ignores_mps(plugin, entry) and _in_effect(plugin, entry, MPS_ROOT) == "":
+        yield f"the plugin has no MPS without a root: set MPS_ROOT in the DaemonSet, or flags.{MPS_ROOT}"
+
+
+def _ignores_mps(plugin: Plugin, entry: Entry) -> bool:
+    return entry.sharing == MPS and plugin.release is not None and plugin.release < MPS_SINCE
+
+
+def _in_effect(plugin: Plugin, entry: Entry, path: str) -> Optional[str]:
+    """A flag that is a text: the variable before the file, empty for the default, None where it cannot be said."""
+    if plugin.release is not None and plugin.release < SINCE.get(path, plugin.release):
+        return ""
+    variable = variable_of(path, VARIABLES, plugin.environment, plugin.release)
+    return plugin.environment[variable] if variable else str(by_path(entry.flags).get(path, ""))
+
+
+def in_effect(plugin: Optional[Plugin], entry: Entry) -> Tuple[str, Optional[Release], bool]:
+    """The MIG strategy, the release, and whether a Tegra is to be discovered, by which the resources are named."""
+    if plugin is None:
+        return entry.flags.get(MIG_STRATEGY, NONE), None, False
+    strategy = _in_effect(plugin, entry, MIG_STRATEGY) or NONE
+    return strategy, plugin.release, _in_effect(plugin, entry, DISCOVERY) == TEGRA
+
+
+def ignored(cluster: Cluster, entry: Entry) -> List[str]:
+    """What of a declaration the plugin makes nothing of."""
+    if entry.config is None or not cluster.plugins:
+        return []
+    plugin = cluster.plugins[0]
+    strategy, release, tegra = in_effect(plugin, entry)
+    found = list(ignored_flags(entry.flags, release))
+    if _ignores_mps(plugin, entry):
+        found.append(f"strategy mps, which it has since release {named_release(MPS_SINCE)}")
+    elif entry.sharing == MPS and not entry.fail_requests_greater_than_one and release and release < MPS_REQUESTS:
+        since = named_release(MPS_REQUESTS)
+        found.append(f"fail_requests_greater_than_one false with MPS, which it obeys since release {since}")
+    if entry.gpus:
+        names = {name for one in (None, OLD) for name in offered(entry.gpus, strategy, release=one, tegra=tegra)}
+        left = [name for name in entry.replicas if name not in names]
+        found += [f"the replicas of {name}, for it makes no such resource of the GPUs" for name in left]
+    return found
 
 
 # --- the files --------------------------------------------------------------------------------------------------------
@@ -343,8 +451,7 @@ def not_yet(cluster: Cluster, entry: Entry) -> Optional[Dict[str, Any]]:
     wanted = {resource.full_name: resource.most for resource in entry.rdma}
     told = entry.config is not None and bool(entry.gpus)
     if told:
-        environment = cluster.plugins[0].environment if cluster.plugins else {}
-        wanted.update(entry.expected(entry.flags.get(MIG_STRATEGY) or environment.get("MIG_STRATEGY") or NONE))
+        wanted.update(entry.expected(*in_effect(cluster.plugins[0] if cluster.plugins else None, entry)))
     # A resource that has another name now stays with 0 until the kubelet is restarted.
     found = {
         name: number

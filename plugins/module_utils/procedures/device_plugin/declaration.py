@@ -14,14 +14,10 @@ from ..._core.value import frozen
 from ..._nvidia.sharing import misfits
 from .configuration import (
     FEWEST_REPLICAS,
-    FLAGS,
     GPU,
-    MIG_STRATEGY,
-    MIXED,
-    NONE,
     SHARED,
+    WHOLE_PROFILES,
     configuration,
-    faults_of_flags,
     faults_of_mig,
     faults_of_replicas,
     faults_of_resources,
@@ -34,6 +30,7 @@ from .configuration import (
     text_of,
 )
 from .device_classes import DeclaredClass, faults_of_classes, parse_class
+from .flags import DISCOVERY, MIG_STRATEGY, MIXED, NONE, TEGRA, Release, faults_of_flags, settled
 from .rdma_configuration import LONGEST_INTERVAL, Resource, faults_of_rdma, parse_resource
 
 GOAL = "configure the device plugin for {}"
@@ -53,6 +50,8 @@ OF_THE_KUBELET = "kubernetes.io/"
 OF_OTHERS = ("nvidia.com/mig.config", "nvidia.com/gpu.workload.config", "nvidia.com/vgpu.config")
 OF_THE_OPERATOR = "nvidia.com/gpu.deploy."
 UNSET = "unset"
+# A release that names MIG devices in the old way.
+OLD: Release = (WHOLE_PROFILES[0], WHOLE_PROFILES[1] - 1)
 NO_SCHEDULE, PREFER, NO_EXECUTE = "NoSchedule", "PreferNoSchedule", "NoExecute"
 EFFECTS = (NO_SCHEDULE, PREFER)
 
@@ -84,6 +83,7 @@ class Entry:
     sharing: Optional[str]
     replicas: Mapping[str, int]
     rename: bool
+    fail_requests_greater_than_one: bool
     labels: Mapping[str, str]
     taints: Tuple[Taint, ...]
     gpus: Tuple[Mapping[str, Any], ...]
@@ -99,10 +99,10 @@ class Entry:
             CLASSES: tuple(sorted(one.name for one in self.classes)),
         }
 
-    def expected(self, mig_strategy: str) -> Dict[str, int]:
-        """What the kubelet has to offer with it; empty where the GPUs are not known. ``mig_strategy`` is in effect."""
-        found = {}
-        for name, number in offered(self.gpus, mig_strategy).items():
+    def expected(self, mig_strategy: str, release: Optional[Release], tegra: bool) -> Dict[str, int]:
+        """What the kubelet has to offer with it; empty where the GPUs are not known. The rest is in effect."""
+        found: Dict[str, int] = {}
+        for name, number in offered(self.gpus, mig_strategy, release=release, tegra=tegra).items():
             replicas = self.replicas.get(name, 1)
             found[f"{name}{SHARED}" if self.rename and replicas > 1 else name] = number * replicas
         return found
@@ -164,10 +164,13 @@ def _faults(entry: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
         yield "that is not the name of a node"
     if names.count(entry["name"]) > 1:
         yield "the node is named twice"
-    yield from faults_of_flags(entry["flags"], FLAGS)
-    if entry["mig_strategy"] != UNSET and MIG_STRATEGY in entry["flags"]:
-        yield f"mig_strategy and flags.{MIG_STRATEGY} are the same thing, and only one may be set"
-    yield from _faults_of_sharing(entry)
+    wrong = list(faults_of_flags(entry["flags"]))
+    yield from wrong
+    if not wrong:
+        flags = settled(entry["flags"])
+        if entry["mig_strategy"] != UNSET and MIG_STRATEGY in flags:
+            yield f"mig_strategy and flags.{MIG_STRATEGY} are the same thing, and only one may be set"
+        yield from _faults_of_sharing(entry, flags)
     for key, value in entry["labels"].items():
         yield from _faults_of_label(str(key), value)
     for taint in entry["taints"]:
@@ -176,7 +179,7 @@ def _faults(entry: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
     yield from (f"the taint {place} is declared twice" for place in places if places.count(place) > 1)
 
 
-def _faults_of_sharing(entry: Mapping[str, Any]) -> Iterator[str]:
+def _faults_of_sharing(entry: Mapping[str, Any], flags: Mapping[str, Any]) -> Iterator[str]:
     strategy, replicas, rename = entry["strategy"], entry["replicas"], entry["rename"]
     known = _known(entry["gpus"])
     if replicas < 1:
@@ -189,8 +192,10 @@ def _faults_of_sharing(entry: Mapping[str, Any]) -> Iterator[str]:
     if entry["memory_mib"] < 0:
         yield f"memory_mib is {entry['memory_mib']}, and must be 0 or more"
     most = max([replicas, *(number for _name, number in resources)])
-    mig_strategy = _mig_strategy(entry) or NONE
-    yield from faults_of_mig(known, strategy=mig_strategy, sharing=strategy if most > 1 else None)
+    mig_strategy = _mig_strategy(entry, flags) or NONE
+    # A plugin that was told to discover a Tegra asks no driver for MIG devices.
+    discovered = [] if flags.get(DISCOVERY) == TEGRA else known
+    yield from faults_of_mig(discovered, strategy=mig_strategy, sharing=strategy if most > 1 else None)
     if most > 1:
         yield from faults_of_replicas(known, strategy=strategy, replicas=most)
         if mig_strategy == MIXED and not resources and not known:
@@ -230,19 +235,22 @@ def _known(gpus: Sequence[Mapping[str, Any]]) -> List[Mapping[str, Any]]:
     return [gpu for gpu in gpus if gpu.get("model")]
 
 
-def _mig_strategy(entry: Mapping[str, Any]) -> Optional[str]:
+def _mig_strategy(entry: Mapping[str, Any], flags: Mapping[str, Any]) -> Optional[str]:
     declared: str = entry["mig_strategy"]
-    return declared if declared != UNSET else entry["flags"].get(MIG_STRATEGY)
+    return declared if declared != UNSET else flags.get(MIG_STRATEGY)
 
 
 def _entry(entry: Mapping[str, Any]) -> Entry:
     known = _known(entry["gpus"])
     replicas: int = entry["replicas"]
-    mig_strategy = _mig_strategy(entry)
-    flags = {**entry["flags"], **({MIG_STRATEGY: mig_strategy} if mig_strategy else {})}
+    flags = settled(entry["flags"])
+    mig_strategy = _mig_strategy(entry, flags)
+    flags.update({MIG_STRATEGY: mig_strategy} if mig_strategy else {})
     resources = [(named(str(one["name"])), int(one["replicas"])) for one in entry["resources"]]
     if replicas > 1:
-        names = [GPU] if mig_strategy != MIXED else sorted(offered(known, MIXED))
+        names = (
+            [GPU] if mig_strategy != MIXED else sorted({*offered(known, MIXED), *offered(known, MIXED, release=OLD)})
+        )
         resources = [(name, replicas) for name in names]
     content = configuration(
         flags=flags,
@@ -268,6 +276,7 @@ def _entry(entry: Mapping[str, Any]) -> Entry:
         sharing=sharing,
         replicas=dict(resources),
         rename=entry["rename"],
+        fail_requests_greater_than_one=entry["fail_requests_greater_than_one"],
         labels=labels,
         taints=tuple(Taint(one["key"], one["value"], one["effect"]) for one in entry["taints"]),
         gpus=tuple(known),

@@ -22,7 +22,7 @@ from ..._core.value import frozen
 from ..._machine.kubernetes_client import CONFLICT, INVALID, Refusal, connect, refused
 from . import dra, rdma
 from .cluster import SHARED_BY_NODES, ApiServer, Cluster, Uses
-from .decision import Seen, absent, not_yet, of_node, others_files, present, readers, used_by_any
+from .decision import Seen, absent, ignored, not_yet, of_node, others_files, present, readers, used_by_any
 from .declaration import CLASSES, RDMA, Entry, parse_entries
 from .options import OPTIONS
 from .order import Order, Place, Places
@@ -89,6 +89,7 @@ class Result:
             "config_map": str(self.options.places.files),
             "configs": configs,
             "pending": [found for found in (not_yet(cluster, entry) for entry in entries) if found],
+            "ignored": [{"name": entry.name, "what": what} for entry in entries for what in ignored(cluster, entry)],
             "unverified": [entry.name for entry in entries if entry.config is not None and not entry.gpus],
             "owner": files.owner if files is not None else "",
             "left": self._left(),

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.filter.plugin_gpus import plugin_gpus
+from ansible_collections.gpufleet.node.plugins.filter.plugin_messages import plugin_messages
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_plugin.cluster import (
     ANNOTATION,
@@ -22,7 +24,6 @@ from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_pl
     with_taint,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_plugin.configuration import (
-    FLAGS,
     mig_devices,
     offered,
 )
@@ -31,6 +32,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_pl
     parse_group,
     parse_slices,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils.procedures.device_plugin.flags import FLAGS
 from ansible_collections.gpufleet.node.tests.kubernetes.plugin_cluster import CONFIG_LABEL, daemonset
 from ansible_collections.gpufleet.node.tests.unit.procedures.device_plugin.plugin_machine import (
     Machine,
@@ -581,8 +583,32 @@ SMALL = divided(0, instance("1g.10gb", 9856))
             "replicas and resources are the same thing, and only one may be set",
         ),
         (
-            {"flags": {"migstrategy": "mixed"}},
-            "flags.migstrategy is unknown to the plugin, which would ignore it. Did you mean migStrategy?",
+            {"flags": {"mig_strategy": "mixed"}},
+            "flags.mig_strategy is unknown to the plugin, which would ignore it. Did you mean migStrategy?",
+        ),
+        (
+            {"flags": {"migStrategy": "mixed", "migstrategy": "mixed"}},
+            "flags.migStrategy and flags.migstrategy are the same flag, which the plugin reads in any case",
+        ),
+        (
+            {"flags": {"renameByDefault": True}},
+            "flags.renameByDefault is not a flag of the plugin: set rename instead",
+        ),
+        (
+            {"flags": {"passDeviceSpecs": True}},
+            "flags.passDeviceSpecs belongs to flags.plugin, and the plugin would not find it here",
+        ),
+        (
+            {"flags": {"gfd": {"sleepInterval": "30"}}},
+            'flags.gfd.sleepInterval is "30", and must be a duration such as 60s or 1h30m',
+        ),
+        (
+            {"flags": {"gfd": {"sleepInterval": 60}}},
+            "flags.gfd.sleepInterval is 60, and must be a duration such as 60s, for the plugin takes a number for nano",
+        ),
+        (
+            {"resources": [{"name": "mig-1g..10gb", "replicas": 2}]},
+            "nvidia.com/mig-1g..10gb is not the name of a resource",
         ),
         (
             {"flags": {"plugin": {"passDeviceSpec": True}}},
@@ -591,7 +617,7 @@ SMALL = divided(0, instance("1g.10gb", 9856))
         ({"flags": {"zzz": 1}}, "flags.zzz is unknown to the plugin, which would ignore it"),
         ({"flags": {"plugin": True}}, "flags.plugin is not a mapping"),
         ({"flags": {"gdsEnabled": "yes"}}, 'flags.gdsEnabled is "yes", and must be true or false'),
-        ({"flags": {"mpsRoot": ""}}, 'flags.mpsRoot is "", and must be a string'),
+        ({"flags": {"mpsRoot": 5}}, "flags.mpsRoot is 5, and must be a string"),
         (
             {"flags": {"plugin": {"deviceListStrategy": ["cdi"]}}},
             'flags.plugin.deviceListStrategy is ["cdi"], and must be a list of envvar, volume-mounts, cdi-annotations',
@@ -650,6 +676,197 @@ def test_a_cause_is_told_once_with_all_nodes_that_have_it(machine: Machine) -> N
 def test_a_name_that_would_be_another_request_is_refused(machine: Machine, option: str) -> None:
     result = machine.run(SHARED, **{option: "a/b"})
     assert result["msg"] == f"Cannot use {option}: it must be a name in Kubernetes (found a/b)."
+
+
+# --- what the plugin of this cluster makes of it ----------------------------------------------------------------------
+
+
+def main_container(machine: Machine) -> Dict[str, Any]:
+    found: Dict[str, Any] = machine.daemonsets[1]["spec"]["template"]["spec"]["containers"][-1]
+    return found
+
+
+def set_variables(machine: Machine, **variables: str) -> None:
+    main_container(machine)["env"] += [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def run_release(machine: Machine, release: str) -> None:
+    main_container(machine)["image"] = f"registry.example.com/nvidia/k8s-device-plugin:v{release}-ubi9@sha256:00"
+
+
+def test_flags_are_written_in_the_spelling_of_the_plugin_and_null_is_no_flag(machine: Machine) -> None:
+    flags = {"MIGSTRATEGY": "mixed", "gdsEnabled": None, "Plugin": {"devicelistStrategy": "envvar"}, "gfd": None}
+    (key,) = through(machine.run({"name": "h100-1", "flags": flags}))["configs"]
+    written = {"migStrategy": "mixed", "plugin": {"deviceListStrategy": ["envvar"]}}
+    assert json.loads(machine.data[key])["flags"] == written
+
+
+@pytest.mark.parametrize(
+    ("variables", "flags"),
+    [
+        ({"GDS_ENABLED": "1"}, {"gdsEnabled": True}),
+        ({"GDS_ENABLED": ""}, {"gdsEnabled": False}),
+        (
+            {"DEVICE_LIST_STRATEGY": "volume-mounts, envvar"},
+            {"plugin": {"deviceListStrategy": ["envvar", "volume-mounts"]}},
+        ),
+        ({"NVIDIA_CDI_HOOK_PATH": "/a", "NVIDIA_CTK_PATH": "/b"}, {"plugin": {"nvidiaCTKPath": "/a"}}),
+        ({"DRIVER_ROOT_CTR_PATH": "/a", "CONTAINER_DRIVER_ROOT": "/b"}, {"plugin": {"containerDriverRoot": "/a"}}),
+    ],
+)
+def test_a_variable_with_the_same_meaning_is_no_conflict(
+    machine: Machine, variables: Dict[str, str], flags: Dict[str, Any]
+) -> None:
+    set_variables(machine, **variables)
+    through(machine.run({"name": "h100-1", "flags": flags}))
+
+
+@pytest.mark.parametrize(
+    ("variables", "flags", "said"),
+    [
+        ({"GDS_ENABLED": "0"}, {"gdsEnabled": True}, "GDS_ENABLED in the DaemonSet"),
+        ({"NVIDIA_DRIVER_ROOT": ""}, {"nvidiaDriverRoot": "/x"}, "NVIDIA_DRIVER_ROOT in the DaemonSet"),
+        (
+            {"NVIDIA_CTK_PATH": "/a", "NVIDIA_CDI_HOOK_PATH": "/b"},
+            {"plugin": {"nvidiaCTKPath": "/a"}},
+            "NVIDIA_CDI_HOOK_PATH in the DaemonSet",
+        ),
+        (
+            {"DRIVER_ROOT_CTR_PATH": "/b"},
+            {"plugin": {"containerDriverRoot": "/a"}},
+            "DRIVER_ROOT_CTR_PATH in the DaemonSet",
+        ),
+        (
+            {"DEVICE_DISCOVERY_STRATEGY": "pci"},
+            {"gdsEnabled": True},
+            'DEVICE_DISCOVERY_STRATEGY is "pci", and must be one of auto, nvml, tegra. Correct it in the Helm values',
+        ),
+    ],
+)
+def test_a_variable_with_another_meaning_beats_the_file(
+    machine: Machine, variables: Dict[str, str], flags: Dict[str, Any], said: str
+) -> None:
+    set_variables(machine, **variables)
+    result = machine.run({"name": "h100-1", "flags": flags})
+    assert result["msg"].startswith(f"Cannot configure the device plugin for h100-1: {said}"), result["msg"]
+    assert machine.requests == []
+
+
+def test_a_variable_whose_value_is_somewhere_else_may_be_another(machine: Machine) -> None:
+    source = {"configMapKeyRef": {"name": "site", "key": "gds"}}
+    main_container(machine)["env"].append({"name": "GDS_ENABLED", "valueFrom": source})
+    result = machine.run({"name": "h100-1", "flags": {"gdsEnabled": True}})
+    assert result["msg"].startswith(
+        "Cannot configure the device plugin for h100-1: GDS_ENABLED in the DaemonSet nvdp-nvidia-device-plugin beats "
+        "the file, for gdsEnabled (found a value from elsewhere, wanted true)"
+    )
+    through(machine.run({"name": "h100-1", "flags": {"mofedEnabled": True}}))
+
+
+def test_a_variable_that_an_old_plugin_does_not_have_counts_for_nothing(machine: Machine) -> None:
+    run_release(machine, "0.15.1")
+    set_variables(machine, NVIDIA_CDI_HOOK_PATH="/b", NVIDIA_CTK_PATH="/a")
+    through(machine.run({"name": "h100-1", "flags": {"plugin": {"nvidiaCTKPath": "/a"}}}))
+
+
+def test_variables_of_gpu_feature_discovery_beat_its_flags(machine: Machine) -> None:
+    labeller = copy.deepcopy(machine.daemonsets[0])
+    machine.daemonsets[0] = labeller
+    (container,) = labeller["spec"]["template"]["spec"]["containers"]
+    container["env"] = [
+        {"name": "GFD_SLEEP_INTERVAL", "value": "60s"},
+        {"name": "GFD_MIG_STRATEGY", "value": "single"},
+    ]
+    result = machine.run({"name": "h100-1", "flags": {"gfd": {"sleepInterval": "30s"}}})
+    assert "GFD_SLEEP_INTERVAL in the DaemonSet gpu-feature-discovery beats the file" in result["msg"]
+    # The plugin itself reads this flag too.
+    through(machine.run({"name": "h100-1", "mig_strategy": "none", "flags": {"gfd": {"sleepInterval": "1m"}}}))
+
+
+def test_mps_needs_a_root(machine: Machine) -> None:
+    main_container(machine)["env"] = []
+    node = {**SHARED, "strategy": "mps"}
+    result = machine.run(node)
+    assert result["msg"] == (
+        "Cannot configure the device plugin for h100-1: the plugin has no MPS without a root: set MPS_ROOT in the "
+        "DaemonSet, or flags.mpsRoot. The DaemonSet is nvdp-nvidia-device-plugin, release 0.20."
+    )
+    through(machine.run({**node, "flags": {"mpsRoot": "/run/nvidia/mps"}}))
+
+
+COMPUTE = [gpu(0), divided(1, instance("3g.40gb", 40448, 1, 2), instance("1g.10gb+me", 9856))]
+
+
+@pytest.mark.parametrize("image", ["nvcr.io/nvidia/k8s-device-plugin:v0.20.0", "registry/plugin@sha256:00", ""])
+def test_parts_of_a_gpu_instance_end_a_new_plugin(machine: Machine, image: str) -> None:
+    main_container(machine)["image"] = image
+    result = machine.run({"name": "h100-1", "mig_strategy": "mixed", "gpus": COMPUTE})
+    assert result["msg"].startswith(
+        "Cannot configure the device plugin for h100-1: the plugin has no resource for 1c.3g.40gb, a part of a GPU "
+        "instance, and GPU 0000:19:00.0 has one: with migStrategy mixed it ends, and offers no GPU of this node"
+    )
+    assert machine.requests == []
+
+
+def test_an_old_plugin_offers_parts_of_a_gpu_instance_as_the_whole(machine: Machine) -> None:
+    run_release(machine, "0.19.3")
+    node = {"name": "h100-1", "mig_strategy": "mixed", "gpus": COMPUTE, "replicas": 2}
+    (pending,) = through(machine.run(node, timeout=0))["pending"]
+    assert pending["expected"] == {
+        "nvidia.com/gpu": 2,
+        "nvidia.com/mig-1g.10gb": 2,
+        "nvidia.com/mig-3g.40gb": 4,
+    }
+
+
+def test_a_plugin_that_is_to_discover_a_tegra_offers_one_gpu(machine: Machine) -> None:
+    node = {**SHARED, "flags": {"deviceDiscoveryStrategy": "tegra"}}
+    (pending,) = through(machine.run(node, timeout=0))["pending"]
+    assert pending["expected"] == {"nvidia.com/gpu": 3}
+
+
+def test_what_the_plugin_ignores_is_said(machine: Machine) -> None:
+    run_release(machine, "0.17.4")
+    node = {
+        **SHARED,
+        "strategy": "mps",
+        "replicas": 1,
+        "resources": [{"name": "gpu", "replicas": 2}, {"name": "mig-1g.10gb", "replicas": 2}],
+        "fail_requests_greater_than_one": False,
+        "flags": {"gdrcopyEnabled": True, "gdsEnabled": True},
+    }
+    result = through(machine.run(node, {**node, "name": "h100-2"}))
+    reasons = [
+        "flags.gdrcopyEnabled, which it has since release 0.18",
+        "fail_requests_greater_than_one false with MPS, which it obeys since release 0.20",
+        "the replicas of nvidia.com/mig-1g.10gb, for it makes no such resource of the GPUs",
+    ]
+    assert result["ignored"] == [{"name": name, "what": what} for name in ("h100-1", "h100-2") for what in reasons]
+    assert f"h100-[1-2]: the device plugin ignores {reasons[0]}." in plugin_messages([result])
+    assert through(machine.run({**SHARED, "name": "h100-3"}))["ignored"] == []
+
+
+@pytest.mark.parametrize(
+    ("release", "flags", "said"),
+    [
+        (
+            "0.18.2",
+            {"gfd": {"sleepInterval": "infinite"}},
+            "flags.gfd.sleepInterval can be infinite since release 0.19",
+        ),
+        ("0.14.5", {"plugin": {"deviceListStrategy": ["envvar", "cdi-cri"]}}, "can be cdi-cri since release 0.15"),
+    ],
+)
+def test_a_value_that_came_later_ends_an_old_plugin(
+    machine: Machine, release: str, flags: Dict[str, Any], said: str
+) -> None:
+    run_release(machine, release)
+    node = {"name": "h100-1", "flags": flags}
+    result = machine.run(node, {**node, "name": "h100-2"})
+    assert result["msg"].startswith("Cannot configure the device plugin for h100-1, h100-2: flags.")
+    assert f"{said} of the plugin. The DaemonSet is nvdp-nvidia-device-plugin, release {release[:4]}" in result["msg"]
+    run_release(machine, "0.20.0")
+    through(machine.run(node))
 
 
 # --- the DRA driver ---------------------------------------------------------------------------------------------------
