@@ -33,6 +33,7 @@ TIMEOUT_SECONDS = 60.0
 # Filters of whoever runs squeue, which would hide jobs from us.
 FILTERS = ("SQUEUE_USERS", "SQUEUE_PARTITION", "SQUEUE_QOS", "SQUEUE_LICENSES", "SQUEUE_STATES", "SQUEUE_FORMAT2")
 LINES_SHOWN = 3
+LOAD_ERROR = "slurm_load_topo error"
 
 UNKNOWN_NODE = regex(r"^Node \S+ not found$|invalid node name", re.IGNORECASE | re.MULTILINE)
 NOT_ALLOWED = ("permission denied", "invalid user id", "access denied")
@@ -78,11 +79,16 @@ class Controller:
         """Its switches or blocks, a line each."""
         # Its variable cuts the lines.
         ask = ["env", "-u", "SLURM_TOPO_LEN", "scontrol", "show", "topology"]
-        return self._run(ask, "ask slurmctld for its topology", "")
+        return self._run(ask, "ask slurmctld for its topology", "", may_fail_with_0=True)
 
     def topologies(self) -> str:
         """What it has of topology.yaml, as YAML (25.05 and newer)."""
-        return self._run(["scontrol", "show", "topoconf"], "ask slurmctld for its topologies", "")
+        goal = "ask slurmctld for its topologies"
+        shown = self._run(["scontrol", "show", "topoconf"], goal, "", may_fail_with_0=True)
+        if not shown.strip():
+            # One that is not reached has no words either (26.05). With no topology at all it has a document.
+            raise CannotLook(goal, cause="scontrol show topoconf printed nothing", hint=HINTS[1][1])
+        return shown
 
     def jobs(self, name: str) -> Tuple[Job, ...]:
         """What runs, ends or is suspended on a node."""
@@ -105,9 +111,10 @@ class Controller:
     def _nodes(self) -> str:
         return self._run(["scontrol", "--all", "--oneliner", "show", "nodes"], "ask slurmctld for its nodes", "")
 
-    def _run(self, argv: Sequence[str], goal: str, name: str) -> str:
+    def _run(self, argv: Sequence[str], goal: str, name: str, *, may_fail_with_0: bool = False) -> str:
         done = self._commands.run(argv, timeout=TIMEOUT_SECONDS)
-        if done.status != 0:
+        # Of topologies scontrol ends with 0 where slurmctld does not answer (22.05 to 26.05).
+        if done.status != 0 or (may_fail_with_0 and LOAD_ERROR in done.errors):
             raise _error(done, goal, name)
         return done.output
 

@@ -43,6 +43,10 @@ PLUGIN_FOLDERS = (
     "/usr/local/lib/slurm",
 )
 NODE, GRES, GRES_TYPES = "nodename", "gres", "grestypes"
+# Resources that divide GPUs.
+SHARES = ("shard", "mps")
+_COUNT = regex(r"([0-9]+)([kmgtp]?)")
+_MULTIPLES = ("", "k", "m", "g", "t", "p")
 
 
 @frozen
@@ -233,6 +237,26 @@ def resources(gres: Optional[str]) -> Tuple[str, ...]:
     """The parts of a Gres=, sorted and without the sockets that slurmctld adds, as in ``gpu:h100:8(S:0-1)``."""
     plain = re.sub(r"\([^)]*\)", "", gres or "")
     return tuple(sorted(part.strip().lower() for part in plain.split(",") if part.strip()))
+
+
+def counts_of(gres: Optional[str]) -> Tuple[str, ...]:
+    """The resources of a node in the one form in which the Gres= of slurm.conf and of slurmctld are equal.
+
+    Once slurmd has registered, slurmctld has ``shard:h100:4,shard:a100:4`` for ``shard:8``, and always ``2K`` for 2048
+    (recorded of 22.05, 24.11 and 26.05).
+    """
+    found: Dict[str, int] = {}
+    for part in resources(gres):
+        kind, _colon, last = part.rpartition(":")
+        match = _COUNT.fullmatch(last) if kind else None
+        if match is None:
+            kind, count = part, 1
+        else:
+            count = int(match[1]) * 1024 ** _MULTIPLES.index(match[2])
+        name = resource_name(kind)
+        kind = name if name in SHARES else kind
+        found[kind] = found.get(kind, 0) + count
+    return tuple(sorted(f"{kind}:{count}" for kind, count in found.items()))
 
 
 def resource_name(part: str) -> str:

@@ -15,7 +15,7 @@ from ..._core.value import frozen
 from ..._linux import systemd_apply
 from ..._machine.slurm_answers import INVALID, NOT_RESPONDING, UNKNOWN, SlurmNode
 from ..._machine.slurmctld import Controller
-from ..._text.slurm_conf import resources
+from ..._text.slurm_conf import counts_of
 from .state import NOTE, SLURMCTLD, TOO_FEW
 from .steps import RestartSlurm
 
@@ -90,7 +90,7 @@ def _registered(action: RestartSlurm, controller: Controller, before: str) -> Se
             # slurmctld is not there yet.
             node = None
         if node is not None:
-            same = resources(node.gres) == action.gres
+            same = counts_of(node.gres) == action.gres
             valid = not node.has(INVALID)
             # Where slurmctld runs elsewhere another count than its own cannot be valid before it is restarted there.
             if _has_heard(node, before) and (same and valid if SLURMCTLD in action.units else valid or not same):

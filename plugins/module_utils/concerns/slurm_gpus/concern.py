@@ -12,7 +12,7 @@ from ..._core.errors import GpuFleetError
 from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.value import replace
 from ..._kinds.units import RUNNING, STOPPED
-from ..._text.slurm_conf import resources
+from ..._text.slurm_conf import counts_of
 from .observation import observe
 from .options import OPTIONS
 from .plan import RESTART_SLURMCTLD, plan
@@ -107,4 +107,4 @@ def _differs(declaration: SlurmDeclaration, state: SlurmState) -> bool:
         return False
     file, live = state.gres, state.live
     texts = {desired.gres_text, file.text, file.read}
-    return len(texts) > 1 or live is None or resources(live.gres) != resources(desired.gres)
+    return len(texts) > 1 or live is None or counts_of(live.gres) != counts_of(desired.gres)

@@ -14,12 +14,12 @@ from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from ..._core.value import frozen
 from ..._text.block import Block
-from ..._text.slurm_conf import NODE, ConfLine, lines_of, names_node
-from .spec import MPS, NAME, SHARD
+from ..._text.slurm_conf import NODE, SHARES, ConfLine, lines_of, names_node
+from .spec import NAME
 
 BLOCK = Block(NAME)
 GPU = "gpu"
-NAMES = (GPU, SHARD, MPS)
+NAMES = (GPU, *SHARES)
 AUTO_DETECT = "AutoDetect"
 OFF = "off"
 

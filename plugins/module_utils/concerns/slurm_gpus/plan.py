@@ -20,10 +20,10 @@ from ..._core.value import replace
 from ..._core.wording import counted
 from ..._kinds.own_files import OTHERS
 from ..._kinds.units import NOT_READ, RUNNING, SERVICE
-from ..._text.slurm_conf import resource_name, resources, value_of
+from ..._text.slurm_conf import SHARES, counts_of, resource_name, resources, value_of
 from .gres_conf import AUTO_DETECT, muted_in, ours_in, theirs_in
 from .resolve import CONSTRAIN, GRES, GRES_TYPES, LINES, THEIRS
-from .state import FAILED, SLURMD, SlurmDesired
+from .state import FAILED, SLURMD, TOO_FEW, SlurmDesired
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
@@ -125,7 +125,7 @@ def _gres_row(state: SlurmState, desired: SlurmDesired, scope: Scope) -> Setting
         object=state.node,
         setting=GRES,
         wanted=wanted,
-        effective=wanted if resources(now) == resources(wanted) else now,
+        effective=wanted if counts_of(now) == counts_of(wanted) else now,
         boot=wanted if resources(found) == resources(wanted) else found,
         identity=identity(state),
         effective_matters=scope.immediate and live is not None,
@@ -144,7 +144,10 @@ def _daemon_rows(state: SlurmState, desired: SlurmDesired) -> List[Setting]:
     if live is None:
         return rows
     # Until slurmctld has the count, nothing that is done here makes the node valid.
-    waits = not state.daemons.controller and resources(live.gres) != resources(desired.gres)
+    waits = not state.daemons.controller and (
+        counts_of(live.gres) != counts_of(desired.gres)
+        or (live.has(INVALID) and _asks_for_others(live.reason, desired))
+    )
     pending = ELSEWHERE if waits else ""
     if live.has(INVALID):
         found = f"invalid: {live.reason}" if live.reason else "invalid"
@@ -154,6 +157,17 @@ def _daemon_rows(state: SlurmState, desired: SlurmDesired) -> List[Setting]:
         row = Setting(name, DRAINED, None, state.too_few, None, name, boot_matters=False, pending=pending)
         rows.append(replace(row, needs=RESTART_SLURMCTLD))
     return rows
+
+
+def _asks_for_others(reason: str, desired: SlurmDesired) -> bool:
+    """Whether slurmctld misses what is not wanted: its slurm.conf has others, whatever it shows as Gres=."""
+    said = TOO_FEW.fullmatch(reason)
+    if said is None or (said["type"] and said["name"] in SHARES):
+        return False
+    wanted = [part.split(":") for part in counts_of(desired.gres)]
+    missed = said["type"] and [said["type"].lower()]
+    counts = [int(count) for name, *kind, count in wanted if name == said["name"] and missed in (None, kind)]
+    return sum(counts) != int(said["count"])
 
 
 # --- others -----------------------------------------------------------------------------------------------------------

@@ -12,14 +12,13 @@ from ..._core.errors import DeclarationError
 from ..._core.regex import regex
 from ..._core.value import frozen
 from ..._nvidia import gpus
-from ..._text.slurm_conf import folder_of
+from ..._text.slurm_conf import SHARES, folder_of
 
 if TYPE_CHECKING:
     from ..._core import match
 
 NAME = "slurm_gpus"
 EXPLICIT, NVML = "explicit", "nvml"
-SHARD, MPS = "shard", "mps"
 FOLDER = "/etc/slurm"
 GOAL = "hand out GPUs in Slurm"
 
@@ -94,7 +93,7 @@ def refuse_type(name: str, where: str) -> None:
 
 def _shares(params: Mapping[str, Any]) -> Tuple[Tuple[str, int], ...]:
     found: Dict[str, int] = {}
-    for option, name in (("shards", SHARD), ("mps", MPS)):
+    for option, name in zip(("shards", "mps"), SHARES):
         count = params[option]
         if count is None:
             continue

@@ -27,8 +27,12 @@ SLURMD, SLURMCTLD = "slurmd.service", "slurmctld.service"
 # What the running slurmd has read, noted before its files change.
 NOTE = "/run/gpufleet/slurm_gpus.json"
 FAILED = "failed"
-# What slurmctld gives a node as the reason of a drain when it registers fewer than slurm.conf has, and nothing else.
-TOO_FEW = regex(r"gres/(?:gpu|mps|shard) count reported lower than configured \(\d+ < \d+\)")
+# What slurmctld gives a node as the reason of a drain when it registers fewer than its slurm.conf has, and only then;
+# the second where it has the type from a slurm.conf other than that of slurmd (recorded of 22.05, 24.11 and 26.05).
+TOO_FEW = regex(
+    r"gres/(?P<name>gpu|mps|shard)(?: count reported lower than configured|:(?P<type>\S+) count too low)"
+    r" \([0-9]+ < (?P<count>[0-9]+)\)"
+)
 
 
 @frozen

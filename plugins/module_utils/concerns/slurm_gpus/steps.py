@@ -17,7 +17,7 @@ from ..._core.setting import Scalar, Setting
 from ..._core.value import frozen
 from ..._kinds.own_files import header_of
 from ..._machine.slurm_answers import named
-from ..._text.slurm_conf import node_line, resources, with_value
+from ..._text.slurm_conf import counts_of, node_line, with_value
 from .edits import with_gres
 from .gres_conf import text_without
 from .resolve import CONSTRAIN, GRES, GRES_TYPES, LINES, OF_GPUS
@@ -78,7 +78,7 @@ def steps_of(state: SlurmState, desired: SlurmDesired, wrong: List[Setting]) -> 
         note = json.dumps({"process": process.identity, "texts": texts}, sort_keys=True) + "\n"
         written.insert(0, Step(ReplaceFile(NOTE, note), notes=(NOTE,)))
     if due:
-        gres = resources(desired.gres if GRES in desired.managed else state.live.gres if state.live else None)
+        gres = counts_of(desired.gres if GRES in desired.managed else state.live.gres if state.live else None)
         # slurmctld first: it takes another count only when it starts, and slurmd is measured by it.
         count = state.daemons.controller and any(row.setting == GRES for row in due)
         units = (SLURMCTLD, SLURMD) if count else (SLURMD,)

@@ -13,11 +13,14 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Optional, Tuple
 
+from ..._core.regex import regex
 from ..._text import yaml_subset
 from ..._text.whole_lines import whole_lines
 from .topology import BLOCK, FLAT, NODES, SWITCHES, TREE, Topologies, Topology, canonical
 from .topology_conf import LINES, OTHER_KEYS, text_without
 
+# libyaml writes it in front of a document, and so scontrol. The line stays, for numbers in messages.
+VERSION = regex(r"\A((?:[ \t]*(?:#.*)?\r?\n)*)%YAML 1\.[12][ \t]*(?=\r?\n---)")
 NAME, DEFAULT = "topology", "cluster_default"
 # How tells slurmctld that something is not there.
 NOTHING: Tuple[Any, ...] = (None, "", "null", "~", "false", False, (), [], {})
@@ -71,7 +74,7 @@ def theirs_in(text: Optional[str]) -> Tuple[Tuple[int, str], ...]:
 
 def parse(text: Optional[str]) -> Topologies:
     """What the file says, or slurmctld. Raises ``yaml_subset.YamlError`` on YAML that is not read here."""
-    document = yaml_subset.parse(text or "")
+    document = yaml_subset.parse(VERSION.sub(r"\1", text or ""))
     found: Dict[str, Topology] = {}
     default: Optional[str] = None
     for number, entry in enumerate(_list(document), 1):

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A compute node of Slurm with its daemons, which count GPUs as 22.05 and 24.11 do (molecule has real ones)."""
+"""A compute node of Slurm with its daemons, which count GPUs as the real ones were recorded to (gres_recordings.py)."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ SLURM_CONF, GRES_CONF, CGROUP_CONF = "/etc/slurm/slurm.conf", "/etc/slurm/gres.c
 UNIT = "/usr/lib/systemd/system/slurmd.service"
 ADDRESSES = ("0000:17:00.0", "0000:65:00.0")
 MODEL = "NVIDIA H100 80GB HBM3"
+SHARED = ("shard", "mps")
 SLURM_TEXT = """\
 ClusterName=test
 SlurmctldHost=ctl
@@ -55,6 +56,35 @@ def gpu(index: int, *profiles: str, minor: Optional[int] = None, links: Optional
     identity = Identity(index, f"GPU-{index}", ADDRESSES[index], MODEL, pci_ids=("10de:2330",))
     instances = tuple(GresInstance(number + 1, 0, profile) for number, profile in enumerate(profiles))
     return GresGpu(identity, index if minor is None else minor, bool(profiles), instances, links or {})
+
+
+class Ended(Exception):
+    """slurmd ended with these words."""
+
+
+def counted(gres: str) -> Dict[str, int]:
+    """The parts of a Gres= in slurm.conf, by name and type."""
+    found: Dict[str, int] = {}
+    for part in filter(None, gres.split(",")):
+        kind, _colon, count = part.rpartition(":")
+        found[kind] = found.get(kind, 0) + int(count)
+    return found
+
+
+def named(kind: str) -> str:
+    return kind.partition(":")[0]
+
+
+def total(counts: Mapping[str, int]) -> Dict[str, int]:
+    found: Dict[str, int] = {}
+    for kind, count in counts.items():
+        found[named(kind)] = found.get(named(kind), 0) + count
+    return found
+
+
+def scaled(count: int) -> str:
+    """A count as slurmctld writes it."""
+    return str(count) if count % 1024 or not count else f"{count // 1024}K"
 
 
 class Driver:
@@ -97,6 +127,7 @@ class SlurmMachine:
         self.daemons: Dict[str, Any] = {
             "gres": "",
             "counts": {},
+            "has": {},
             "flags": (),
             "reason": "",
             "base": "IDLE",
@@ -158,6 +189,9 @@ class SlurmMachine:
         """What an administrator does, or a reboot."""
         for unit in units:
             self._systemctl(["systemctl", "restart", f"{unit}.service"])
+
+    def stop_slurmd(self) -> None:
+        self.path(f"/proc/{PID}/stat").unlink()
 
     def run(self, *, check_mode: bool = False, **declaration: Any) -> Outcome:
         """One run of the module; its error is raised."""
@@ -221,27 +255,33 @@ class SlurmMachine:
                 "",
             )
         if verb == "restart":
-            (self._start_slurmctld if unit.startswith("slurmctld") else self._start_slurmd)()
+            if unit.startswith("slurmctld"):
+                self._start_slurmctld()
+            elif not self._start_slurmd():
+                return Completed(1, "", "Job for slurmd.service failed because the control process exited.\nSee ...\n")
         return Completed(0, "", "")
 
     def _start_slurmctld(self) -> None:
-        found = re.search(rf"^NodeName={NODE} .*?Gres=(\S+)", self.read(SLURM_CONF), re.MULTILINE)
-        self.daemons["gres"] = found[1] if found else ""
+        self.daemons.update(gres=self._configured(), has={})
         if self.path(f"/proc/{PID}/stat").exists():
             self._measure()
 
-    def _start_slurmd(self) -> None:
-        counts: Dict[str, int] = {}
+    def _configured(self) -> str:
+        found = re.search(rf"^NodeName=(?:{NODE}|h\[1-9\]) .*?Gres=(\S+)", self.read(SLURM_CONF), re.MULTILINE)
+        return found[1] if found else ""
+
+    def _start_slurmd(self) -> bool:
         gres = self.path(GRES_CONF)
         text = gres.read_text() if gres.exists() else ""
-        for line in text.splitlines():
-            words = dict(word.split("=", 1) for word in line.split() if "=" in word and not line.startswith("#"))
-            if words.get("AutoDetect") == "nvml":
-                counts["gpu"] = sum(len(one.instances) if one.mig else 1 for one in self.driver.gpus)
-            if "Name" in words and words.get("NodeName", NODE) in (NODE, "h[1-9]"):
-                counts[words["Name"]] = counts.get(words["Name"], 0) + int(words.get("Count", 1))
-        self.daemons["counts"] = counts
         self.daemons["starts"] += 1
+        stat = self.path(f"/proc/{PID}/stat")
+        try:
+            self.daemons.update(counts=self._count(text), near="Cores=" in text)
+        except Ended:
+            self.failed = True
+            if stat.exists():
+                stat.unlink()
+            return False
         self.failed = False
         cgroup = self.path(CGROUP_CONF)
         read = text + (cgroup.read_text() if cgroup.exists() else "")
@@ -250,21 +290,83 @@ class SlurmMachine:
         self.write(f"/proc/{PID}/stat", f"{PID} (slurmd) S 1 {' '.join(['0'] * 17)} {ticks} 0 0\n")
         self.write(f"/proc/{PID}/cmdline", "/usr/sbin/slurmd\0--systemd\0")
         self._measure()
+        return True
+
+    def _count(self, text: str) -> Dict[str, int]:
+        """What slurmd reports by name and type: no more than slurm.conf has. Raises ``Ended``."""
+        wanted = counted(self._configured())
+        found: Dict[str, int] = {}
+        types: Dict[str, str] = {}
+        files: Dict[str, int] = {}
+        auto = False
+        for line in text.splitlines():
+            words = dict(word.split("=", 1) for word in line.split() if "=" in word and not line.startswith("#"))
+            if words.get("AutoDetect") == "nvml":
+                auto = True
+                found["gpu"] = sum(len(one.instances) if one.mig else 1 for one in self.driver.gpus)
+            if "Name" not in words or words.get("NodeName", NODE) not in (NODE, "h[1-9]"):
+                continue
+            name, count = words["Name"], int(words.get("Count", 1))
+            kind = f"{name}:{words['Type']}" if "Type" in words else name
+            if name == "gpu" and "File" in words:
+                types[words["File"]] = words.get("Type", "")
+            if name in SHARED and "File" in words:
+                files[name] = files.get(name, 0) + count
+                kind = f"{name}:{types[words['File']]}".rstrip(":") if words["File"] in types else name
+            found[kind] = found.get(kind, 0) + count
+        # What the real slurmd has of NVML could not be recorded without GPUs: all that slurm.conf has, as it has it.
+        if auto:
+            return {**found, **{kind: count for kind, count in wanted.items() if named(kind) in SHARED}}
+        for name in SHARED:
+            of_name = {kind: count for kind, count in wanted.items() if named(kind) == name}
+            if len(of_name) > 1:
+                raise Ended('fatal: _build_shared_list: bad configuration, multiple configurations without "File"')
+            if not of_name:
+                continue
+            total = sum(of_name.values())
+            if name in files and files[name] < total:
+                raise Ended('fatal: _build_shared_list: multiple configurations with and without "File"')
+            if files.get(name) != total:
+                # Without a count for each device, or with more than there are, they are dealt out.
+                found = {kind: count for kind, count in found.items() if named(kind) != name}
+                for kind in dict.fromkeys(types.values()):
+                    found[f"{name}:{kind}".rstrip(":")] = total // len(set(types.values()))
+        return {
+            kind: count if named(kind) in SHARED else min(count, wanted[kind])
+            for kind, count in found.items()
+            if kind in wanted or named(kind) in SHARED
+        }
 
     def _measure(self) -> None:
-        """What slurmctld makes of a registration: it drains by itself, and never ends that."""
+        """What slurmctld makes of a registration: it drains by itself, and never ends that.
+
+        Its Gres= is what a registration has, but fewer than in slurm.conf only where that is the first one.
+        """
         flags = set(self.daemons["flags"]) - {"INVALID_REG"}
-        wanted: Dict[str, int] = {}
-        for part in filter(None, self.daemons["gres"].split(",")):
-            name, *_kind, count = part.split(":")
-            wanted[name] = wanted.get(name, 0) + int(count)
+        wanted, there = (total(counts) for counts in (counted(self.daemons["gres"]), self.daemons["counts"]))
         for name, count in wanted.items():
-            there = self.daemons["counts"].get(name, 0)
-            if there < count:
+            if there.get(name, 0) < count:
                 flags |= {"DRAIN", "INVALID_REG"}
                 if not self.daemons["reason"]:
-                    self.daemons["reason"] = f"gres/{name} count reported lower than configured ({there} < {count})"
+                    found = there.get(name, 0)
+                    self.daemons["reason"] = f"gres/{name} count reported lower than configured ({found} < {count})"
         self.daemons["flags"] = tuple(sorted(flags))
+        if "INVALID_REG" not in flags or not self.daemons["has"]:
+            self.daemons["has"] = dict(self.daemons["counts"])
+
+    @property
+    def shown(self) -> str:
+        """Gres= of scontrol: shares by the types of their GPUs once slurmd has registered."""
+        parts = []
+        reported = self.daemons["has"]
+        for kind, count in counted(self.daemons["gres"]).items():
+            name = named(kind)
+            near = "(S:0-1)" if self.daemons.get("near") and name in ("gpu", *SHARED) else ""
+            typed = {one: number for one, number in reported.items() if named(one) == name} if name in SHARED else {}
+            # Of several types it has what was reported, and of one that is not there what was wanted.
+            has = typed or {kind: reported.get(kind, count)}
+            parts += [f"{one}:{scaled(number)}{near}" for one, number in has.items()]
+        return ",".join(parts) or "(null)"
 
     def _squeue(self, argv: Sequence[str]) -> Completed:
         assert "squeue" in argv
@@ -282,8 +384,7 @@ class SlurmMachine:
         if argv[-1] != NODE:
             return Completed(1, f"Node {argv[-1]} not found\n", "")
         reason = f"Reason={self.daemons['reason']} [slurm@2026-11-22T04:33:41]" if self.daemons["reason"] else ""
-        gres = re.sub(r"(gpu:\w+:\d+)", r"\1(S:0-1)", self.daemons["gres"]) or "(null)"
         start = f"2026-11-22T04:{self.daemons['starts'] // 60:02}:{self.daemons['starts'] % 60:02}"
         state = self.state + ("+NOT_RESPONDING" if self.silent else "")
         self.silent = max(0, self.silent - 1)
-        return Completed(0, LINE.format(node=NODE, gres=gres, state=state, start=start, reason=reason), "")
+        return Completed(0, LINE.format(node=NODE, gres=self.shown, state=state, start=start, reason=reason), "")

@@ -10,11 +10,25 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import CannotLook, GpuFleetError, InUse
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    CannotLook,
+    DeclarationError,
+    GpuFleetError,
+    InUse,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
 from ansible_collections.gpufleet.node.plugins.module_utils._machine import processes
+from ansible_collections.gpufleet.node.plugins.module_utils._text.slurm_conf import counts_of
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.gres_conf import BLOCK
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.plan import ELSEWHERE
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.spec import parse
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_gpus.state import NOTE
+from ansible_collections.gpufleet.node.tests.unit.concerns.slurm_gpus.gres_recordings import (
+    ENDED,
+    LARGE,
+    REGISTERED,
+    TOO_FEW,
+)
 from ansible_collections.gpufleet.node.tests.unit.concerns.slurm_gpus.slurm_gpus_machine import (
     ADDRESSES,
     CGROUP_CONF,
@@ -30,12 +44,23 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.slurm_gpus.slurm_gpus
 from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
 H100 = {"types": [{"type": "h100"}]}
+# C0, DEL, C1 and what ends a line elsewhere.
+CONTROLS = [*map(chr, (*range(1, 32), *range(127, 160))), "\u2028", "\u2029"]
 SEVEN = ("1g.10gb",) * 7
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> SlurmMachine:
     return SlurmMachine(tmp_path)
+
+
+def record(machine: SlurmMachine, gres: str, lines: str) -> None:
+    """The machine after both daemons have started with these."""
+    machine.edit(SLURM_CONF, "gpu:old:1,nic:4", gres)
+    machine.write(GRES_CONF, f"AutoDetect=off\n{lines}")
+    machine.daemons.update(flags=(), reason="")
+    machine.stop_slurmd()
+    machine.restart("slurmctld", "slurmd")
 
 
 def test_a_new_node_gets_its_gpus_and_slurmctld_has_them(machine: SlurmMachine) -> None:
@@ -218,13 +243,16 @@ def test_a_file_that_slurmd_has_not_read_is_not_in_effect(machine: SlurmMachine)
     # As if it had been written long after the start of slurmd.
     machine.write(f"/proc/{PID}/stat", stat.replace(stat.split()[-3], "100"))
     outcome = machine.run(check_mode=True, **H100)
-    assert {change.before for change in outcome.changes} == {"as before the change"}
+    assert {change.before for change in outcome.changes} == {"an older version"}
     machine.run(**H100)
     assert (machine.restarts[-1], machine.read(GRES_CONF)) == ("slurmd.service", text)
 
 
 def test_shards_and_mps_are_counted_for_each_gpu(machine: SlurmMachine) -> None:
-    machine.run(shards=4, **H100)
+    outcome = machine.run(shards=4, **H100)
+    assert outcome.effective["gres"] == "gpu:h100:2(S:0-1),shard:h100:8(S:0-1),nic:4"
+    again = machine.run(shards=4, **H100)
+    assert (again.status, again.changes, len(machine.restarts)) == ("in_sync", (), 2)
     assert machine.lines()[-2:] == [
         "Name=shard File=/dev/nvidia0 Count=4",
         "Name=shard File=/dev/nvidia1 Count=4",
@@ -232,6 +260,81 @@ def test_shards_and_mps_are_counted_for_each_gpu(machine: SlurmMachine) -> None:
     assert machine.daemons["gres"] == "gpu:h100:2,shard:8,nic:4"
     machine.run(mps=100, **H100)
     assert (machine.state, machine.daemons["gres"]) == ("IDLE", "gpu:h100:2,mps:200,nic:4")
+    assert (machine.run(mps=100, **H100).status, len(machine.restarts)) == ("in_sync", 4)
+
+
+@pytest.mark.parametrize("character", CONTROLS)
+def test_no_control_character_gets_into_a_file(machine: SlurmMachine, character: str) -> None:
+    for text in (f"{character}a", f"a{character}b", f"a{character}"):
+        for declaration in ({"folder": f"/{text}"}, {"node_name": text}, {"types": [{"type": text}]}):
+            with pytest.raises(DeclarationError):
+                parse(machine.params(**declaration))
+
+
+def test_shares_of_gpus_of_two_types_are_one_count(machine: SlurmMachine) -> None:
+    mixed = {"types": [{"match": {"index": 0}, "type": "h100"}, {"type": "a100"}]}
+    outcome = machine.run(mps=100, cores=False, **mixed)
+    assert machine.daemons["gres"] == "gpu:h100:1,gpu:a100:1,mps:200,nic:4"
+    assert outcome.effective["gres"] == "gpu:h100:1,gpu:a100:1,mps:h100:100,mps:a100:100,nic:4"
+    assert machine.run(mps=100, cores=False, **mixed).status == "in_sync"
+    machine.edit(SLURM_CONF, "mps:200", "mps:100")
+    machine.restart("slurmctld", "slurmd")
+    look = machine.run(check_mode=True, mps=100, cores=False, **mixed)
+    assert ("Gres", "effective") in {(change.setting, change.scope) for change in look.changes}
+    machine.run(mps=100, cores=False, **mixed)
+    assert machine.state == "IDLE"
+
+
+@pytest.mark.parametrize(("gres", "lines", "shown"), [*REGISTERED, LARGE])
+def test_slurmctld_has_what_slurm_conf_has_by_its_own_count(
+    machine: SlurmMachine, gres: str, lines: str, shown: str
+) -> None:
+    """What the real daemons said is equal to what slurm.conf has, and is what the machine of the tests says."""
+    assert counts_of(shown) == counts_of(gres)
+    record(machine, gres, lines)
+    assert (machine.shown, machine.state) == (shown, "IDLE")
+
+
+@pytest.mark.parametrize("other", ["gpu:h100:2,shard:7", "gpu:h100:2,mps:8", "gpu:a100:2,shard:8", "gpu:h100:2", ""])
+def test_other_counts_are_not_equal(other: str) -> None:
+    assert counts_of("gpu:h100:2(S:0-1),shard:h100:4,shard:a100:4") != counts_of(other)
+    assert counts_of("gpu:h100:2(S:0-1),shard:h100:4,shard:a100:4") == counts_of("shard:8,gpu:H100:2")
+
+
+@pytest.mark.parametrize(("gres", "lines", "shown", "reason"), TOO_FEW)
+def test_slurmctld_drains_a_node_with_too_few_as_recorded(
+    machine: SlurmMachine, gres: str, lines: str, shown: str, reason: str
+) -> None:
+    record(machine, gres, lines)
+    assert (machine.shown, machine.daemons["reason"]) == (shown, reason)
+    assert machine.state == "IDLE+DRAIN+INVALID_REG"
+
+
+@pytest.mark.parametrize(("gres", "lines", "words"), ENDED)
+def test_slurmd_ends_without_its_shares_and_a_run_starts_it(
+    machine: SlurmMachine, gres: str, lines: str, words: str
+) -> None:
+    record(machine, gres, lines)
+    assert (machine.failed, machine.shown) == (True, gres)
+    machine.run(shards=4, **H100)
+    assert (machine.failed, machine.state) == (False, "IDLE")
+
+
+def test_a_drain_for_a_type_that_slurmctld_has_from_its_own_slurm_conf_is_ended(tmp_path: Path) -> None:
+    """Recorded: slurmctld with gpu:old:1 shows gpu:h100:2 of a slurmd with another slurm.conf, and calls it invalid."""
+    machine = SlurmMachine(tmp_path, controller=False)
+    machine.run(**H100)
+    machine.restart("slurmctld", "slurmd")
+    reason = "gres/gpu:old count too low (0 < 1)"
+    machine.daemons.update(flags=("DRAIN", "INVALID_REG"), reason=reason)
+    restarts = len(machine.restarts)
+    outcome = machine.run(**H100)
+    assert (outcome.remaining.status, len(machine.restarts)) == ("pending", restarts)
+    assert ELSEWHERE in " ".join(outcome.remaining.pending_reasons)
+    machine.restart("slurmctld", "slurmd")
+    assert (machine.state, machine.daemons["reason"]) == ("IDLE+DRAIN", reason)
+    machine.run(**H100)
+    assert machine.state == "IDLE"
 
 
 def test_links_are_those_to_other_gpus(machine: SlurmMachine) -> None:

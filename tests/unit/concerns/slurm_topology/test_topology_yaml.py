@@ -13,7 +13,12 @@ from typing import Any, Callable, Dict, List
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, GpuFleetError, Refused
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
+    CannotLook,
+    DeclarationError,
+    GpuFleetError,
+    Refused,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._text.yaml_subset import YamlError
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_topology import topology_conf, topology_yaml
@@ -31,6 +36,13 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.slurm_topology.topolo
     TREE,
     YAML_PLUGIN,
     TopologyMachine,
+)
+from ansible_collections.gpufleet.node.tests.unit.concerns.slurm_topology.topology_recordings import (
+    SHOWN_BLOCKS,
+    SHOWN_THREE,
+    SHOWN_TREE,
+    TOPOCONF,
+    TOPOCONF_OF_CONF,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -221,6 +233,67 @@ def test_from_one_file_to_the_other_and_back(machine: TopologyMachine, first: Di
     assert machine.daemon["plugin"] == "topology/default"
 
 
+# --- what the real scontrol shows -------------------------------------------------------------------------------------
+
+
+def test_what_the_real_slurmctld_shows_of_the_file_is_what_was_declared(machine: TopologyMachine) -> None:
+    assert topology_yaml.parse(TOPOCONF) == parse(machine.params(**TOPOLOGIES)).topologies
+    assert topology_yaml.parse(TOPOCONF_OF_CONF).by_name == {}
+    assert machine.daemon["topologies"] == TOPOCONF_OF_CONF
+    machine.run(**TOPOLOGIES)
+    assert machine.daemon["topologies"] == TOPOCONF
+
+
+@pytest.mark.parametrize("before", ["", "# ours\n\n", "  \n"])
+def test_a_file_may_begin_with_the_version_of_yaml(machine: TopologyMachine, before: str) -> None:
+    text = f"{before}%YAML 1.1\n{THEIRS}"
+    assert topology_yaml.parse(text) == topology_yaml.parse(THEIRS)
+    machine.write(TOPOLOGY_YAML, text)
+    machine.restart()
+    machine.run(topologies=SAME)
+    assert (machine.read(TOPOLOGY_YAML), machine.restarts) == (text, RESTART)
+    machine.run(**TOPOLOGIES)
+    machine.run(state="absent")
+    assert machine.read(TOPOLOGY_YAML) == text
+
+
+@pytest.mark.parametrize(
+    "other", ["%YAML 2.0\n---\n- topology: a\n", "%TAG ! a:\n---\n- topology: a\n", "%YAML 1.1\n- a: b\n"]
+)
+def test_other_directives_are_not_understood(other: str) -> None:
+    with pytest.raises(YamlError):
+        topology_yaml.parse(other)
+
+
+@pytest.mark.parametrize("link_speed", ["1", "0"])
+def test_what_the_real_slurmctld_shows_of_switches_and_blocks_is_what_was_declared(
+    machine: TopologyMachine, link_speed: str
+) -> None:
+    tree, blocks = (parse(machine.params(**one)).topology for one in (TREE, BLOCKS))
+    shown = SHOWN_TREE.replace("LinkSpeed=1", f"LinkSpeed={link_speed}")
+    assert topology_conf.parse_shown(shown, "topology/tree") == tree
+    assert topology_conf.parse_shown(SHOWN_BLOCKS, "topology/block") == blocks
+    assert topology_conf.parse_shown(SHOWN_THREE, "topology/block").sizes == (2, 4, 8)
+
+
+@pytest.mark.parametrize("declaration", [TREE, TOPOLOGIES])
+def test_no_answer_about_topologies_is_unknown_though_scontrol_ends_with_0(
+    machine: TopologyMachine, declaration: Dict[str, Any]
+) -> None:
+    machine.run(**declaration)
+    real = machine.host.commands.programs["scontrol"]
+
+    def scontrol(argv: Any) -> Any:
+        # slurmctld goes between two questions.
+        answer = real(argv)
+        machine.silent = True
+        return answer
+
+    machine.host.commands.programs["scontrol"] = scontrol
+    with pytest.raises(CannotLook, match=r"Cannot ask slurmctld for its topolog(y|ies)"):
+        machine.run(check_mode=True, **declaration)
+
+
 # --- the way back -----------------------------------------------------------------------------------------------------
 
 
@@ -302,6 +375,21 @@ def test_what_is_declared_wrong_is_refused_with_the_reason(
         return
     assert message in machine.refused(**declaration)
     assert not machine.path(TOPOLOGY_YAML).exists()
+
+
+@pytest.mark.parametrize("character", [*map(chr, (*range(1, 32), *range(127, 160))), "\u2028", "\u2029"])
+def test_no_control_character_gets_into_a_file(machine: TopologyMachine, character: str) -> None:
+    for text in (f"{character}a", f"a{character}b", f"a{character}"):
+        switch, block = {"name": "s", "nodes": "h01"}, {"name": "b", "nodes": "h01"}
+        for declaration in (
+            {**TREE, "folder": f"/{text}"},
+            *({"switches": [{**switch, key: text}]} for key in ("name", "nodes")),
+            {"switches": [switch, {"name": "t", "switches": text}]},
+            *({"blocks": [{**block, key: text}]} for key in ("name", "nodes")),
+            several(one(text, flat=True)),
+        ):
+            with pytest.raises(DeclarationError):
+                parse(machine.params(**declaration))
 
 
 def old(machine: TopologyMachine) -> None:

@@ -4,7 +4,8 @@
 
 """A host with slurmctld, which reads its topology as 22.05 and 24.11 do (molecule has real ones).
 
-With topology.yaml it does as ``topology_g_init`` of 25.05 (src/interfaces/topology.c).
+With topology.yaml it does as ``topology_g_init`` of 25.05 (src/interfaces/topology.c), and shows it as 26.05 does
+(topology_recordings.py).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.slurm_topology.concern import CONCERN
+from ansible_collections.gpufleet.node.tests.unit.concerns.slurm_topology.topology_recordings import NO_TOPOLOGY
 from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 SLURM_CONF, TOPOLOGY_CONF = "/etc/slurm/slurm.conf", "/etc/slurm/topology.conf"
@@ -78,6 +80,24 @@ def hosts(names: str) -> List[str]:
 
 
 NODES = hosts("h[01-08],login1")
+
+
+class _Dumper(yaml.SafeDumper):
+    """As the serializer of Slurm has it."""
+
+
+_Dumper.add_representer(type(None), lambda dumper, _value: dumper.represent_scalar("tag:yaml.org,2002:null", ""))
+
+
+def dumped(topologies: List[Dict[str, Any]]) -> str:
+    """They as ``scontrol show topoconf`` shows them."""
+    for one in topologies:
+        if one["block"].get("block_sizes"):
+            one["block"] = {**one["block"], "block_sizes": [int(size) for size in one["block"]["block_sizes"]]}
+    text = yaml.dump(
+        topologies, Dumper=_Dumper, sort_keys=False, version=(1, 1), explicit_start=True, explicit_end=True
+    )
+    return str(text)
 
 
 class Ended(Exception):
@@ -226,12 +246,10 @@ class TopologyMachine:
         """What it tells of its topologies: a key of each kind, and null for what is not there."""
 
         def nothing() -> Dict[str, Any]:
-            return {"block": {}, "flat": False, "tree": {}}
+            return {kind: {} for kind in ("block", "flat", "ring", "torus3d", "tree")}
 
         if not self._has_yaml:
-            return str(
-                yaml.safe_dump([{"topology": "default", "cluster_default": False, **nothing()}], sort_keys=False)
-            )
+            return dumped([{"topology": "default", "cluster_default": False, **nothing()}])
         shown = []
         for entry in yaml.load(self.read(TOPOLOGY_YAML), Loader=yaml.BaseLoader) or []:
             is_default = entry.get("cluster_default", "false") == "true"
@@ -241,13 +259,13 @@ class TopologyMachine:
                 raise Ended("Something wrong with reading topology.yaml")
             one[given[0]] = True if given == ["flat"] else entry[given[0]]
             for switch in entry.get("tree", {}).get("switches", []):
-                switch.update({key: switch.get(key) for key in ("children", "nodes")})
+                switch.update({key: switch.pop(key, None) for key in ("children", "nodes")})
                 self._check(switch["nodes"])
             for block in entry.get("block", {}).get("blocks", []):
                 self._check(block["nodes"])
             shown.append(one)
         shown.sort(key=lambda one: not one["cluster_default"])
-        return str(yaml.safe_dump(shown, sort_keys=False))
+        return dumped(shown)
 
     def _check(self, nodes: Optional[str]) -> None:
         if nodes and self.dislikes and self.dislikes in nodes:
@@ -308,6 +326,8 @@ class TopologyMachine:
 
     def _scontrol(self, argv: Sequence[str]) -> Completed:
         if self.daemon["state"] != "active" or self.silent:
+            if argv[:3] in (["scontrol", "show", "topology"], ["scontrol", "show", "topoconf"]):
+                return Completed(0, "", NO_TOPOLOGY if argv[2] == "topology" else "")
             return Completed(1, "", "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)\n")
         if argv[:3] == ["scontrol", "show", "config"]:
             return Completed(
