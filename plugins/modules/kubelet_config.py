@@ -26,7 +26,8 @@ description:
     count as in effect if the process was started after they were written.
   - A field or a policy option that is newer than this kubelet is refused, because the kubelet ignores what it does not
     know. So is everything that would make it exit, such as a static policy without reserved CPUs, reserved memory that
-    does not add up, enabled swap, a threshold of 0, and options that exclude each other. CPUs that
+    does not add up, enabled swap, a threshold of 0, options that exclude each other, and what a feature gate forbids.
+    What a kubelet takes but does not use with its other values is in RV(unmanaged). CPUs that
     M(gpufleet.node.cpu_isolation) keeps for the system but that are not reserved here are refused as well, and so are
     reserved CPUs that the kernel isolates.
   - The kubelet records which pods have which CPUs and memory in C(cpu_manager_state) and C(memory_manager_state). It
@@ -50,7 +51,8 @@ options:
   cpu_manager_policy_options:
     description:
       - Options of V(static), such as V(full-pcpus-only) and V(strict-cpu-reservation), each with V(true) or V(false).
-      - An alpha option is refused unless the feature gate for these is on in the kubelet's own configuration.
+      - An option is refused if the feature gate for its stage, alpha or beta, is off in the kubelet's own
+        configuration.
     type: dict
     default: {}
   reserved_system_cpus:
@@ -82,8 +84,8 @@ options:
   reserved_memory:
     description:
       - What is reserved on each NUMA node. The memory of all nodes must add up to C(memory) of O(kube_reserved) and
-        O(system_reserved) plus C(memory.available) of O(eviction_hard), which is 100Mi by default. Huge pages must add
-        up to those of O(kube_reserved) and O(system_reserved).
+        O(system_reserved) plus C(memory.available) of O(eviction_hard), which is 100Mi by default. A kubelet with
+        O(memory_manager_policy=static) exits if huge pages are reserved here, since it cannot reserve them there.
     type: list
     elements: dict
     default: []
@@ -95,13 +97,14 @@ options:
         required: true
       limits:
         description:
-          - Quantities of C(memory) and of huge pages, such as C(hugepages-1Gi).
+          - The quantity of C(memory).
         type: dict
         required: true
   system_reserved:
     description:
-      - What is reserved for the daemons of the system, as quantities of C(cpu), C(memory), C(ephemeral-storage), C(pid)
-        and huge pages. Resources that are not named keep what others have set.
+      - What is reserved for the daemons of the system, as quantities of C(cpu), C(memory), C(ephemeral-storage) and
+        C(pid). Resources that are not named keep what others have set. With O(reserved_system_cpus), the number of
+        these CPUs takes the place of C(cpu) here and in O(kube_reserved).
     type: dict
     default: {}
   kube_reserved:
@@ -113,7 +116,8 @@ options:
     description:
       - Thresholds at which pods are evicted at once, such as C(memory.available) with V(500Mi) or V(5%). V(0%) disables
         a threshold.
-      - Thresholds that are set nowhere keep the kubelet's defaults. The kubelet itself would set them to 0.
+      - Thresholds that are set nowhere keep the kubelet's defaults. The kubelet itself would set them to 0, unless its
+        file has C(mergeDefaultEvictionSettings), which releases from 1.33 on know.
     type: dict
     default: {}
   eviction_soft:

@@ -6,14 +6,15 @@
 
 What ``nvidia-ctk`` and the libraries of CDI write: block mappings and sequences, plain and quoted scalars, comments.
 A document of JSON is read too. All scalars are texts. Anchors, tags, block scalars, other flow collections than those
-that are JSON, and several documents are refused: no answer is better than a wrong one.
+that are JSON, and several documents are refused: no answer is better than a wrong one. A caller whose program reads all
+flow collections asks for them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .._core.regex import regex
 from .._core.value import frozen
@@ -26,6 +27,14 @@ _BREAK = regex("[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]|\r(?!\n)")
 _QUOTED = regex(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')[ ]*(?:#.*)?$""")
 # What begins a part of YAML that is not read here; a ? only before a blank.
 _STRANGE = regex(r"[&*!|>%@`]|\?(?:[ ]|$)")
+# Of flow collections such as {cpu: 1, memory: 2Gi}, which may go on over lines.
+_FLOW_BLANK = regex(r"(?:[ \t\n]|(?:(?<=[ \t\n])|^)#[^\n]*)*")
+_FLOW_QUOTED = regex(r"""\"(?:[^"\\\n]|\\.)*\"|'(?:[^'\n]|'')*'""")
+# A plain scalar ends at a colon before a blank or a bracket, and at a comment. What begins with these is not read here.
+_FLOW_PLAIN = regex(
+    r"""(?:[^\s\[\]{},:#&*!|>%@`"'?-]|[:?-](?![\s\[\]{},]|$))"""
+    r"(?:[^\s\[\]{},:]|:(?![\s\[\]{},]|$)|[ \t]+(?![\s\[\]{},:#]))*"
+)
 
 
 class YamlError(ValueError):
@@ -44,12 +53,19 @@ class _Line:
     text: str
 
 
-def parse(text: str) -> Any:
-    """Mappings as dicts, sequences as lists, scalars as texts, an empty one as None. Raises ``YamlError``."""
+def parse(text: str, *, flow: bool = False) -> Any:
+    """Mappings as dicts, sequences as lists, scalars as texts, an empty one as None. Raises ``YamlError``.
+
+    With ``flow``, flow collections need not be JSON.
+    """
     text = text.lstrip("\ufeff")
     if text.lstrip().startswith("{"):
-        return _json(text)
-    reader = _Reader(_lines(text))
+        try:
+            return _json(text)
+        except YamlError:
+            if not flow:
+                raise
+    reader = _Reader(_lines(text), flow=flow)
     try:
         value = reader.block(0) if reader.lines else None
     except RecursionError as error:
@@ -103,9 +119,10 @@ def _lines(text: str) -> List[_Line]:
 class _Reader:
     """One pass over the lines; ``at`` is the next one."""
 
-    def __init__(self, lines: List[_Line]) -> None:
+    def __init__(self, lines: List[_Line], *, flow: bool) -> None:
         self.lines = lines
         self.at = 0
+        self.flow = flow
 
     def block(self, indent: int) -> Any:
         """The collection or the scalar that begins at the next line, which is indented at least so far."""
@@ -144,7 +161,7 @@ class _Reader:
             match = _KEY.match(line.text)
             if match is None:
                 raise YamlError(line.number, f"{line.text!r} is not a key with a colon after it")
-            key = _unquoted(match[1], line)
+            key = _unquoted(match[1], line.number)
             if key in found:
                 raise YamlError(line.number, f"{key} is already defined")
             self.at += 1
@@ -172,9 +189,13 @@ class _Reader:
             try:
                 return json.loads(text)
             except ValueError:
-                raise YamlError(line.number, f"{text!r} is a flow collection that is not JSON") from None
+                if not self.flow:
+                    raise YamlError(line.number, f"{text!r} is a flow collection that is not JSON") from None
+            value, used = _parse_flow([text, *(one.text for one in self.lines[self.at :])], line.number)
+            self.at += used - 1
+            return value
         if text[0] in "\"'":
-            return _unquoted(text, line)
+            return _unquoted(text, line.number)
         if _STRANGE.match(text):
             raise YamlError(line.number, f"{text!r} is YAML that is not supported here")
         words = [_COMMENT.sub("", text).strip()]
@@ -187,6 +208,101 @@ class _Reader:
         return " ".join(words)
 
 
+class _Unfinished(Exception):
+    """The text ends within a collection."""
+
+
+def _parse_flow(lines: Sequence[str], number: int) -> Tuple[Any, int]:
+    """The collection that begins with the first line, and how many lines it has. Raises ``YamlError``."""
+    for count in range(1, len(lines) + 1):
+        reader = _Flow("\n".join(lines[:count]), number)
+        try:
+            return reader.whole(), count
+        except _Unfinished:
+            continue
+    raise YamlError(number, f"{lines[0]!r} begins a flow collection that does not end")
+
+
+class _Flow:
+    """One pass over a text; ``at`` is the next character."""
+
+    def __init__(self, text: str, number: int) -> None:
+        self.text = text
+        self.number = number
+        self.at = 0
+
+    def whole(self) -> Any:
+        value = self.value()
+        self.blank()
+        if self.at < len(self.text):
+            raise self.error()
+        return value
+
+    def value(self) -> Any:
+        head = self.peek()
+        if head == "[":
+            return self.items()
+        return self.pairs() if head == "{" else self.scalar()
+
+    def items(self) -> List[Any]:
+        found: List[Any] = []
+        self.at += 1
+        while self.peek() != "]":
+            found.append(self.value())
+            self.separated("]")
+        self.at += 1
+        return found
+
+    def pairs(self) -> Dict[str, Any]:
+        found: Dict[str, Any] = {}
+        self.at += 1
+        while self.peek() != "}":
+            key = self.scalar()
+            if key in found:
+                raise YamlError(self.line, f"{key} is already defined")
+            found[key] = None
+            if self.peek() == ":":
+                self.at += 1
+                if self.peek() not in ",}":
+                    found[key] = self.value()
+            self.separated("}")
+        self.at += 1
+        return found
+
+    def scalar(self) -> str:
+        self.peek()
+        match = _FLOW_QUOTED.match(self.text, self.at) or _FLOW_PLAIN.match(self.text, self.at)
+        if match is None:
+            raise self.error()
+        self.at = match.end()
+        return _unquoted(match[0], self.line)
+
+    def separated(self, end: str) -> None:
+        head = self.peek()
+        if head == ",":
+            self.at += 1
+        elif head != end:
+            raise self.error()
+
+    def peek(self) -> str:
+        self.blank()
+        if self.at == len(self.text):
+            raise _Unfinished
+        return self.text[self.at]
+
+    def blank(self) -> None:
+        match = _FLOW_BLANK.match(self.text, self.at)
+        self.at = match.end() if match else self.at
+
+    @property
+    def line(self) -> int:
+        return self.number + self.text.count("\n", 0, self.at)
+
+    def error(self) -> YamlError:
+        rest = self.text[self.at :].partition("\n")[0]
+        return YamlError(self.line, f"{rest!r} is not a part of a flow collection that is read here")
+
+
 def _is_item(text: str) -> bool:
     return text == "-" or text.startswith("- ")
 
@@ -195,15 +311,16 @@ def _begins(line: _Line) -> bool:
     return _is_item(line.text) or _KEY.match(line.text) is not None
 
 
-def _unquoted(text: str, line: _Line) -> str:
+def _unquoted(text: str, number: int) -> str:
+    """A scalar without its quotes, plain ones as they are; ``number`` is its line. Raises ``YamlError``."""
     if text[0] not in "\"'":
         return text
     match: Optional[re.Match[str]] = _QUOTED.match(text)
     if match is None:
-        raise YamlError(line.number, f"{text!r} does not end on its line")
+        raise YamlError(number, f"{text!r} does not end on its line")
     if text[0] == "'":
         return match[1][1:-1].replace("''", "'")
     try:
         return str(json.loads(match[1]))
     except ValueError:
-        raise YamlError(line.number, f"{match[1]} has an escape that is not supported here") from None
+        raise YamlError(number, f"{match[1]} has an escape that is not supported here") from None

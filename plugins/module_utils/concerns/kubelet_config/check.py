@@ -7,14 +7,16 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping
+from typing import TYPE_CHECKING, Any, FrozenSet, Mapping
 
 from ..._core.errors import DeclarationError
 from ..._core.wording import first_of
 from ..._linux import cpu_claims, cpulist
 from . import schema
 from .checkpoints import MEMORY_RESOURCE, STATIC_CPU, STATIC_MEMORY, value
+from .gates import FIELD_GATES, OPTION_GATES, enabled
 from .schema import (
+    BY_PRIORITY,
     CPU_OPTIONS,
     CPU_POLICY,
     CRITICAL,
@@ -23,6 +25,7 @@ from .schema import (
     GRACE,
     HARD,
     KUBE_RESERVED,
+    LIMITED,
     MEMORY_POLICY,
     RESERVED_CPUS,
     RESERVED_MEMORY,
@@ -39,16 +42,31 @@ if TYPE_CHECKING:
 
 SINGLE, BY_SOCKET = "single-numa-node", "align-by-socket"
 MEMORY_AVAILABLE = "memory.available"
-LIMITED = "LimitedSwap"
+# What a drop-in begins with, which only its kind had to be right in before this release.
+HEAD_OF_DROP_IN, HEAD_SINCE = ("kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"), 32
 
 
 def check(state: KubeletState, declared: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Raises ``DeclarationError``. ``values`` is all that counts then, ``declared`` what of it the inventory names."""
+    _refuse_drop_ins(state)
     _refuse_unknown(state, declared)
     _refuse_cpus(state, values)
     _refuse_topology(state, values)
     _refuse_memory(state, values)
     _refuse_others(state, values)
+
+
+def _refuse_drop_ins(state: KubeletState) -> None:
+    """Those of the site at which the kubelet exits (mergeKubeletConfigurations of cmd/kubelet/app/server.go)."""
+    for path, document in state.place.drop_ins:
+        said = document.get("apiVersion"), document.get("kind")
+        if said != HEAD_OF_DROP_IN and (not said[1] or state.release >= HEAD_SINCE):
+            raise DeclarationError(
+                "configure the kubelet",
+                cause=f"it exits at its drop-in {path}, which lacks apiVersion: {HEAD_OF_DROP_IN[0]} or kind:"
+                f" {HEAD_OF_DROP_IN[1]}",
+                hint="add them, or remove the file",
+            )
 
 
 def _refuse_unknown(state: KubeletState, declared: Mapping[str, Any]) -> None:
@@ -57,17 +75,42 @@ def _refuse_unknown(state: KubeletState, declared: Mapping[str, Any]) -> None:
     for key, declared_value in declared.items():
         if release and release < FIELDS[key].since:
             raise _refusal(key, f"this kubelet is of v1.{release}, and the field came with v1.{FIELDS[key].since}")
-        for name in declared_value if key in schema.POLICY_OPTIONS else ():
-            came, settled = schema.POLICY_OPTIONS[key][name]
-            if release and release < came:
-                raise _refusal(f"{key} {name}", f"this kubelet is of v1.{release}, and it came with v1.{came}")
-            gate = schema.ALPHA_GATES[key]
-            if release and (not settled or release < settled) and state.gates.get(gate) != "true":
-                cause = f"it is an alpha option in v1.{release}, and the feature gate {gate} is off"
-                raise _refusal(f"{key} {name}", cause, f"set featureGates {gate}: true in the kubelet's own file first")
+        if release:
+            _refuse_gate(state, key, declared_value)
+            _refuse_names(state, key, declared_value)
         if state.place.kind == "arguments" and not FIELDS[key].flag:
             cause = "this kubelet is inside a k3s or RKE2 before v1.32, which takes flags alone, and it has none"
             raise _refusal(key, cause)
+
+
+def _refuse_gate(state: KubeletState, key: str, declared_value: Any) -> None:
+    gate, harmless = FIELD_GATES.get(key, ("", None))
+    if not gate or enabled(gate, state.gates, state.release):
+        return
+    if harmless is None or schema.meaning(key, declared_value) != schema.meaning(key, harmless):
+        raise _refusal(key, f"the feature gate {gate} is off in this kubelet of v1.{state.release}", _on(gate))
+
+
+def _on(gate: str) -> str:
+    return f"set featureGates {gate}: true in the kubelet's own file first"
+
+
+def _refuse_names(state: KubeletState, key: str, declared_value: Any) -> None:
+    """Policy options, signals and a word that this release does not know, or not without a feature gate."""
+    release = state.release
+    for name in declared_value if isinstance(declared_value, dict) else ():
+        came, beta, general = schema.POLICY_OPTIONS.get(key, {}).get(name, (schema.SIGNALS_SINCE.get(name, 0), 1, 1))
+        if release < came:
+            raise _refusal(f"{key} {name}", f"this kubelet is of v1.{release}, and it came with v1.{came}")
+        stage = "Alpha" if not beta or release < beta else "Beta" if not general or release < general else ""
+        gate = OPTION_GATES[key].format(stage) if stage else ""
+        if gate and not enabled(gate, state.gates, release):
+            article = "an alpha" if stage == "Alpha" else "a beta"
+            cause = f"it is {article} option in v1.{release}, and the feature gate {gate} is off"
+            raise _refusal(f"{key} {name}", cause, _on(gate))
+    if declared_value == schema.NO_SWAP and release < schema.NO_SWAP_SINCE:
+        cause = f"this kubelet is of v1.{release}, and {schema.NO_SWAP} came with v1.{schema.NO_SWAP_SINCE}"
+        raise _refusal(key, cause, "leave it out, or set fail_swap_on: true")
 
 
 def _refuse_cpus(state: KubeletState, values: Mapping[str, Any]) -> None:
@@ -84,9 +127,10 @@ def _refuse_cpus(state: KubeletState, values: Mapping[str, Any]) -> None:
     elif not reserved and not _reserved(values, "cpu"):
         hint = "declare reserved_system_cpus, or cpu in system_reserved or kube_reserved"
         raise _refusal(CPU_POLICY, "with the policy static and no reserved CPU the kubelet exits at its start", hint)
-    elif state.machine.online <= reserved:
-        raise _refusal(RESERVED_CPUS, "no CPU is left for pods")
-    if options.get(BY_SOCKET) == "true":
+    for pair in schema.EXCLUSIVE:
+        if all(schema.is_on(options.get(name, "")) for name in pair):
+            raise _refusal(CPU_OPTIONS, f"the kubelet refuses {pair[0]} and {pair[1]} together")
+    if schema.is_on(options.get(BY_SOCKET, "")):
         if value(values, TOPOLOGY_POLICY) == SINGLE:
             raise _refusal(f"{CPU_OPTIONS} {BY_SOCKET}", f"the kubelet refuses it with the topology policy {SINGLE}")
         if state.machine.sockets > len(state.machine.nodes):
@@ -107,8 +151,7 @@ def _refuse_topology(state: KubeletState, values: Mapping[str, Any]) -> None:
     nodes = len(state.machine.nodes)
     if value(values, TOPOLOGY_POLICY) == "none" or nodes <= schema.MOST_NODES:
         return
-    allowed = value(values, TOPOLOGY_OPTIONS).get(schema.ALLOWABLE, "")
-    if not allowed.isdecimal() or int(allowed) < nodes:
+    if schema.number(value(values, TOPOLOGY_OPTIONS).get(schema.ALLOWABLE, "")) < nodes:
         cause = (
             f"this machine has {nodes} NUMA nodes, and the kubelet exits where there are more than {schema.MOST_NODES}"
         )
@@ -119,44 +162,34 @@ def _refuse_topology(state: KubeletState, values: Mapping[str, Any]) -> None:
 def _refuse_memory(state: KubeletState, values: Mapping[str, Any]) -> None:
     listed = value(values, RESERVED_MEMORY)
     if value(values, MEMORY_POLICY) != STATIC_MEMORY:
-        if listed:
-            raise _refusal(RESERVED_MEMORY, "only the policy Static uses it", "declare memory_manager_policy: static")
         return
     there = {node.number: node for node in state.machine.nodes}
-    sums: Dict[str, int] = {}
+    reserved = 0
     for one in listed:
         node = there.get(one["numaNode"])
         if node is None:
             raise _refusal(RESERVED_MEMORY, f"this machine has no NUMA node {one['numaNode']}")
         for name, text in one["limits"].items():
             size = schema.amount(text)
-            if name != MEMORY_RESOURCE and name not in node.hugepages:
-                raise _refusal(RESERVED_MEMORY, f"this machine has no {name}")
+            if name != MEMORY_RESOURCE:
+                cause = f"{name} must add up to what kube_reserved and system_reserved have of it, which take none"
+                raise _refusal(RESERVED_MEMORY, cause, f"leave {name} out, or set memory_manager_policy: none")
             if size > node.total(name):
                 has = f"node {node.number} has {node.total(name)} bytes of {name}"
                 raise _refusal(RESERVED_MEMORY, f"{has}, and {size} are to be reserved")
-            sums[name] = sums.get(name, 0) + size
-    needed = {name: _reserved(values, name) for name in _names(values)}
-    needed[MEMORY_RESOURCE] = _reserved(values, MEMORY_RESOURCE) + _evicted(state, values)
-    for name in sorted({*sums, *needed}):
-        if sums.get(name, 0) != needed.get(name, 0):
-            parts = (
-                "kube_reserved, system_reserved and eviction_hard"
-                if name == MEMORY_RESOURCE
-                else ("kube_reserved and system_reserved")
-            )
-            raise DeclarationError(
-                "reserve {}",
-                object=f"{name} with {RESERVED_MEMORY}",
-                cause=f"its nodes add up to {sums.get(name, 0)} bytes, and {parts} to {needed.get(name, 0)}: the"
-                " kubelet exits where they are not equal",
-                hint=f"let the limits of {name} in reserved_memory add up to {needed.get(name, 0)} bytes",
-            )
-
-
-def _names(values: Mapping[str, Any]) -> List[str]:
-    both = (value(values, SYSTEM_RESERVED), value(values, KUBE_RESERVED))
-    return [name for one in both for name in one if name.startswith("hugepages-")]
+            reserved += size
+    needed = _reserved(values, MEMORY_RESOURCE) + _evicted(state, values)
+    if reserved != needed:
+        raise DeclarationError(
+            "reserve {}",
+            object=f"{MEMORY_RESOURCE} with {RESERVED_MEMORY}",
+            cause=f"its nodes add up to {reserved} bytes, and kube_reserved, system_reserved and eviction_hard to"
+            f" {needed}: the kubelet exits where they are not equal",
+            hint=f"let the limits of {MEMORY_RESOURCE} in reserved_memory add up to {needed} bytes",
+        )
+    if not reserved:
+        hint = "declare reserved_memory, and memory in system_reserved or kube_reserved"
+        raise _refusal(MEMORY_POLICY, "with the policy Static and no reserved memory the kubelet exits", hint)
 
 
 def _evicted(state: KubeletState, values: Mapping[str, Any]) -> int:
@@ -164,8 +197,8 @@ def _evicted(state: KubeletState, values: Mapping[str, Any]) -> int:
     share = schema.percent(text)
     if share < 0:
         return schema.amount(text)
-    # These two stand for no threshold, and all others are a number of 32 bits, which is not quite what is written.
-    return 0 if text in ("0%", "100%") else int(state.machine.memory * _single(_single(share) / 100))
+    # A share is a number of 32 bits, which is not quite what is written.
+    return int(state.machine.memory * _single(_single(share) / 100)) if schema.has_threshold(text) else 0
 
 
 def _single(number: float) -> float:
@@ -175,7 +208,8 @@ def _single(number: float) -> float:
 
 
 def _refuse_others(state: KubeletState, values: Mapping[str, Any]) -> None:
-    lacking = sorted(set(value(values, SOFT)) - set(value(values, SOFT_GRACE)))
+    soft = {name for name, text in value(values, SOFT).items() if schema.has_threshold(text)}
+    lacking = sorted(soft - set(value(values, SOFT_GRACE)))
     if lacking:
         cause = f"the kubelet exits where {', '.join(lacking)} has no time in {SOFT_GRACE}"
         raise _refusal(SOFT, cause, "declare it in eviction_soft_grace_period")
@@ -183,34 +217,34 @@ def _refuse_others(state: KubeletState, values: Mapping[str, Any]) -> None:
         areas = first_of(state.machine.swaps, 3)
         hint = "declare fail_swap_on: false, or node_swap_enabled: false"
         raise _refusal(FAIL_SWAP, f"swap is on ({areas}), and the kubelet exits then", hint)
-    if value(values, SWAP_FIELD) == LIMITED:
-        if not state.machine.cgroup2:
-            raise _refusal(SWAP_FIELD, "LimitedSwap needs control groups of version 2")
-        if value(values, FAIL_SWAP):
-            raise _refusal(
-                SWAP_FIELD, "with failSwapOn: true the kubelet exits where there is swap", "set fail_swap_on: false"
-            )
+    if value(values, SWAP_FIELD) == LIMITED and not state.machine.cgroup2:
+        raise _refusal(SWAP_FIELD, "LimitedSwap needs control groups of version 2")
     whole, critical = schema.duration(value(values, GRACE)), schema.duration(value(values, CRITICAL))
     if critical > whole:
         raise _refusal(
             CRITICAL, f"it is longer than {GRACE}, which it is a part of", f"declare at most {values.get(GRACE)}"
         )
+    if (whole or critical) and state.by_priority:
+        raise _refusal(GRACE if whole else CRITICAL, f"the kubelet refuses it beside {BY_PRIORITY}, which it has")
     for name, length in ((GRACE, whole), (CRITICAL, critical)):
         if 0 < length < 1000:
             raise _refusal(name, "the kubelet takes 0 or at least one second")
     for resource in ("cpu", MEMORY_RESOURCE):
         has = state.machine.memory if resource == MEMORY_RESOURCE else len(state.machine.online)
-        taken = _reserved(values, resource)
-        if taken >= has > 0:
-            raise _refusal(
-                SYSTEM_RESERVED, f"with {KUBE_RESERVED} it takes {taken} of {has} {resource}, so that no pod fits"
-            )
+        evicted = _evicted(state, values) if resource == MEMORY_RESOURCE else 0
+        if _billionths(values, resource) > (has - evicted) * schema.BILLION and has:
+            taken = _reserved(values, resource) + evicted
+            beside = f"{KUBE_RESERVED} and {HARD}" if evicted else KUBE_RESERVED
+            raise _refusal(SYSTEM_RESERVED, f"with {beside} it takes {taken} of {has} {resource}, so that no pod fits")
 
 
 def _reserved(values: Mapping[str, Any], resource: str) -> int:
     """Of CPUs rounded up, as the kubelet does."""
-    total = sum(schema.quantity(value(values, key).get(resource, "0")) for key in (SYSTEM_RESERVED, KUBE_RESERVED))
-    return -(-total // schema.BILLION)
+    return -(-_billionths(values, resource) // schema.BILLION)
+
+
+def _billionths(values: Mapping[str, Any], resource: str) -> int:
+    return sum(schema.quantity(value(values, key).get(resource, "0")) for key in (SYSTEM_RESERVED, KUBE_RESERVED))
 
 
 def _refusal(name: str, cause: str, hint: str = "", found: object = None) -> DeclarationError:

@@ -16,7 +16,16 @@ from typing import Any, Mapping, Sequence
 from ..._core.value import frozen
 from ..._linux import cpulist
 from . import schema
-from .schema import CPU_OPTIONS, CPU_POLICY, FIELDS, MEMORY_POLICY, RESERVED_CPUS, RESERVED_MEMORY
+from .schema import (
+    CPU_OPTIONS,
+    CPU_POLICY,
+    FIELDS,
+    KUBE_RESERVED,
+    MEMORY_POLICY,
+    RESERVED_CPUS,
+    RESERVED_MEMORY,
+    SYSTEM_RESERVED,
+)
 
 NAMES = {schema.CPU: "cpu_manager_state", schema.MEMORY: "memory_manager_state"}
 STATIC_CPU, STATIC_MEMORY = "static", "Static"
@@ -37,8 +46,12 @@ class Node:
 
 
 def value(values: Mapping[str, Any], key: str) -> Any:
-    """What counts of a field."""
-    return values.get(key, FIELDS[key].default)
+    """What counts of a field. Reserved CPUs take the place of ``cpu`` in both reservations (run of
+    cmd/kubelet/app/server.go), and /configz has their number there."""
+    found = values.get(key, FIELDS[key].default)
+    if key in (KUBE_RESERVED, SYSTEM_RESERVED) and values.get(RESERVED_CPUS):
+        return {name: text for name, text in found.items() if name != "cpu"}
+    return found
 
 
 def misfit(kind: str, text: str, values: Mapping[str, Any], online: str, nodes: Sequence[Node]) -> str:
@@ -69,7 +82,7 @@ def _cpus(document: Mapping[str, Any], values: Mapping[str, Any], online: str) -
     known = shared.union(*map(cpulist.parse, entries))
     reserved = cpulist.parse(value(values, RESERVED_CPUS))
     there = cpulist.parse(online)
-    if value(values, CPU_OPTIONS).get(STRICT) == "true":
+    if schema.is_on(value(values, CPU_OPTIONS).get(STRICT, "")):
         there = there - reserved
     elif not reserved <= shared:
         return f"the reserved CPUs {cpulist.render(reserved - shared)} are not among those that it shares"

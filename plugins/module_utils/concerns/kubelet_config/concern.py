@@ -14,6 +14,7 @@ from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC
 from . import places
 from .checkpoints import value
+from .ignored import ignored
 from .observation import observe
 from .options import OPTIONS
 from .plan import plan, rows_of
@@ -70,7 +71,7 @@ class KubeletConfig:
         )
         # A later file of others that says something else is refused by the plan: what is wanted is ours.
         wanted = {**place.values(ours), **{key: _merged(state, key, one) for key, one in ours.items()}}
-        desired = KubeletDesired(ours=ours, values=wanted, unmanaged=unasked)
+        desired = KubeletDesired(ours=ours, values=wanted, unmanaged=(*unasked, *ignored(values, wanted)))
         if values:
             self._check(declaration, state, desired)
         return desired

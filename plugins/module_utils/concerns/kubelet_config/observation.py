@@ -19,7 +19,7 @@ from ..._linux.cpus import read_online
 from ..._machine import processes
 from ..._machine.numbers import read_number
 from . import places, schema
-from .checkpoints import NAMES, Node
+from .checkpoints import NAMES, Node, value
 from .places import K3S, RKE2, UNITS, Place
 from .schema import FIELDS, meaning
 from .state import HEALTHY, NOTE, STOPPED, UNHEALTHY, Delay, KubeletState, Machine
@@ -48,8 +48,8 @@ PODS = ("kubepods.slice", "kubepods")
 ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/hugetlb")
 LIMITS = ("hugetlb.{}.max", "hugetlb.{}.limit_in_bytes")
 CONTROLLERS = "/sys/fs/cgroup/cgroup.controllers"
-# Fields of others that reserved CPUs cannot stand beside.
-CGROUPS = ("systemReservedCgroup", "kubeReservedCgroup")
+# Fields of others that reserved CPUs cannot stand beside, with their flags.
+CGROUPS = {"systemReservedCgroup": "system-reserved-cgroup", "kubeReservedCgroup": "kube-reserved-cgroup"}
 KB = 1024
 
 
@@ -65,6 +65,9 @@ def observe(host: Host, declaration: KubeletDeclaration, scope: Scope) -> Kubele
     product = UNITS[unit]
     words = processes.text_of(files, str(process.pid), "cmdline").split("\0") if process is not None else []
     place = places.of_rancher(files, unit, product) if product else places.of_kubelet(files, unit, words)
+    if place.asks_for_defaults:
+        release = _release(host, product)
+        place = replace(place, adds_defaults=not release or release >= schema.MERGES_SINCE)
     state = KubeletState(
         declaration=declaration,
         unit=unit,
@@ -90,7 +93,8 @@ def observe(host: Host, declaration: KubeletDeclaration, scope: Scope) -> Kubele
             release=_release(host, product),
             machine=replace(state.machine, sockets=_sockets(files, state.machine.online)),
             gates=_gates(place),
-            cgroups=tuple(name for name in CGROUPS if _document(place, name)),
+            cgroups=tuple(name for name, flag in CGROUPS.items() if _document(place, name, flag)),
+            by_priority=_document(place, schema.BY_PRIORITY),
             system=cpu_claims.housekeeping(of_another(files, cpu_claims.HOUSEKEEPING), last),
             isolated=isolated or cpu_claims.isolated_now(files),
         )
@@ -216,8 +220,8 @@ def _differs(state: KubeletState, wanted: Mapping[str, Any]) -> bool:
     }:
         return True
     return state.values is None or any(
-        meaning(key, state.values.get(key, FIELDS[key].default)) != meaning(key, value)
-        for key, value in state.found.items()
+        meaning(key, value(state.values, key)) != meaning(key, value(state.found, key))
+        for key in state.found
         if key in wanted
     )
 
@@ -243,12 +247,14 @@ def _gates(place: Place) -> Dict[str, str]:
     found: Dict[str, str] = {}
     for _path, document in (*place.documents, *place.later):
         gates = document.get("featureGates")
-        found.update({name: str(value).lower() for name, value in (gates if isinstance(gates, dict) else {}).items()})
+        gates = gates if isinstance(gates, dict) else {}
+        found.update({name: "true" if schema.is_true(value) else "false" for name, value in gates.items()})
     for part in place.flags.get("feature-gates", ("", ""))[0].split(","):
         name, _equals, value = part.partition("=")
-        found[name] = value.lower()
+        found[name] = value
     return found
 
 
-def _document(place: Place, name: str) -> bool:
-    return any(document.get(name) for _path, document in (*place.documents, *place.later))
+def _document(place: Place, name: str, flag: str = "") -> bool:
+    documents = (*place.documents, *place.later)
+    return place.flags.get(flag, ("", ""))[0] != "" or any(schema.says(one.get(name)) for _path, one in documents)

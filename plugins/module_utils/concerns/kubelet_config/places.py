@@ -5,8 +5,9 @@
 """Where a kubelet has its configuration from, and how what is ours gets into it.
 
 A flag counts more than drop-ins, these in the order of their names more than the file of ``--config``. Maps are merged,
-and lists and scalars replaced (pkg/kubelet/kubelet.go of Kubernetes, ``mergeKubeletConfigurations``). In a file that
-belongs to kubeadm what is ours stands between two comments, and what it replaces is a comment as long.
+and lists and scalars replaced (``mergeKubeletConfigurations`` in cmd/kubelet/app/server.go of Kubernetes, which also
+reads subfolders). In a file that belongs to kubeadm what is ours stands between two comments, and what it replaces is a
+comment as long.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Place:
 
     ``documents`` are those of others in the order in which they count, up to ours and (``later``) after it; ``flags``
     are theirs too, by name. ``root`` is where the kubelet keeps its state. ``ignored`` says for what the arguments of
-    files are ignored, empty where they are not.
+    files are ignored, empty where they are not. ``config`` says that the first document is the file of ``--config``,
+    and ``adds_defaults`` that the kubelet adds its default thresholds to that file's.
     """
 
     kind: str
@@ -77,6 +79,18 @@ class Place:
     flags: Mapping[str, Flag] = field(default_factory=dict)
     root: str = ROOT
     ignored: str = ""
+    config: bool = False
+    adds_defaults: bool = False
+
+    @property
+    def asks_for_defaults(self) -> bool:
+        """Whether the file of ``--config`` wants the default thresholds beside its own."""
+        return self.config and schema.is_true(self.documents[0][1].get(schema.MERGE_DEFAULTS))
+
+    @property
+    def drop_ins(self) -> Tuple[Document, ...]:
+        """The drop-ins of the site."""
+        return (*self.documents[self.config :], *self.later) if self.kind == DROP_IN else ()
 
     @property
     def there(self) -> bool:
@@ -139,12 +153,16 @@ class Place:
         after = [_fields(path, document) for path, document in self.later]
         flags = _of_flags(self.flags)
         made: Dict[str, Any] = {}
+        # A kubelet gives its defaults to a file of --config without thresholds before it reads the drop-ins.
+        defaults = self.kind == DROP_IN and self.config and schema.HARD not in documents[0]
+        if (defaults or self.adds_defaults) and any(schema.HARD in one for one in (*documents, *ours, *after)):
+            made[schema.HARD] = schema.EVICTION_HARD
         # A flag of ours replaces what a file has, a file of ours does not replace a flag.
         order = [*documents, *after, flags, *ours] if self.kind == ARGUMENTS else [*documents, *ours, *after, flags]
         for index, one in enumerate(order):
             replaces = one is flags or (self.kind == ARGUMENTS and bool(ours) and index == len(order) - 1)
             made = {**made, **one} if replaces else merged(made, one)
-        return made
+        return {key: value for key, value in made.items() if value is not None}
 
 
 def of_kubelet(files: Files, unit: str, words: Sequence[str]) -> Place:
@@ -152,7 +170,10 @@ def of_kubelet(files: Files, unit: str, words: Sequence[str]) -> Place:
     told = unit_command.read(files, unit)
     flags = flags_of(told or [(word, f"the command line of {unit}") for word in words])
     config = flags.get(CONFIG_FLAG, (CONFIG, ""))[0]
-    folder = flags.get(FOLDER_FLAG, ("", ""))[0].rstrip("/")
+    folder = flags.get(FOLDER_FLAG, ("", ""))[0]
+    if folder and files.link(folder):
+        raise not_understood(folder, "it is a symbolic link, and the kubelet reads no drop-ins through it")
+    folder = folder.rstrip("/")
     root = flags.get(ROOT_FLAG, (ROOT, ""))[0]
     text = files.read_optional(config)
     if not folder:
@@ -164,7 +185,8 @@ def of_kubelet(files: Files, unit: str, words: Sequence[str]) -> Place:
                 config, "it is JSON, in which nothing can be marked as ours: start it with --config-dir"
             )
         rest = split(text)[0] if text is not None else ""
-        return Place(MERGED, config, text, (read(config, rest),), flags=flags, root=root)
+        document = read(config, rest)
+        return Place(MERGED, config, text, (document,), flags=flags, root=root, config=text is not None)
     before = (read(config, text),) if text is not None else ()
     return _in_folder(files, folder, before, flags, root)
 
@@ -213,17 +235,28 @@ def _given(words: Sequence[Flag], name: str) -> Iterator[Flag]:
 
 def _in_folder(files: Files, folder: str, before: Tuple[Document, ...], flags: Mapping[str, Flag], root: str) -> Place:
     path = f"{folder}/{OURS}"
-    names = [name for name in files.names(folder) if name.endswith(".conf") and name != OURS]
+    names = [name for name in _drop_ins(files, folder) if name != OURS]
     read_in = [(name, read(f"{folder}/{name}", files.read_optional(f"{folder}/{name}") or "")) for name in names]
     return Place(
         kind=DROP_IN,
         path=path,
         text=files.read_optional(path),
-        documents=(*before, *(one for name, one in read_in if name < OURS)),
-        later=tuple(one for name, one in read_in if name > OURS),
+        documents=(*before, *(one for name, one in read_in if name.split("/") < [OURS])),
+        later=tuple(one for name, one in read_in if name.split("/") > [OURS]),
         flags=flags,
         root=root,
+        config=bool(before),
     )
+
+
+def _drop_ins(files: Files, folder: str) -> Iterator[str]:
+    """Their paths below a folder in the order in which Go's filepath.WalkDir comes to them; links are no folders."""
+    for name in files.names(folder):
+        inner = f"{folder}/{name}"
+        if files.is_folder(inner) and not files.link(inner):
+            yield from (f"{name}/{below}" for below in _drop_ins(files, inner))
+        elif name.endswith(".conf"):
+            yield name
 
 
 def flags_of(words: Iterable[Flag]) -> Mapping[str, Flag]:
@@ -247,7 +280,7 @@ def flags_of(words: Iterable[Flag]) -> Mapping[str, Flag]:
 def read(path: str, text: str) -> Document:
     """Raises ``CannotLook`` where it is not a mapping of YAML or JSON that is read here."""
     try:
-        document = yaml_subset.parse(text)
+        document = yaml_subset.parse(text, flow=True)
     except yaml_subset.YamlError as error:
         raise not_understood(path, str(error)) from error
     if document is not None and not isinstance(document, dict):
@@ -256,11 +289,11 @@ def read(path: str, text: str) -> Document:
 
 
 def _fields(path: str, document: Mapping[str, Any]) -> Dict[str, Any]:
+    """Its values, None for one that takes away those before it: null, and what is empty in place of a list or text."""
     try:
-        values = {key: schema.of_document(key, document[key]) for key in FIELDS if key in document}
+        return {key: schema.of_document(key, document[key]) for key in FIELDS if document.get(key, {}) != {}}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise not_understood(path, f"{error}") from error
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def _of_flags(flags: Mapping[str, Flag]) -> Dict[str, Any]:
@@ -280,7 +313,7 @@ def our_values(place: Place) -> Dict[str, Any]:
     try:
         document = read(place.path, place.ours or "")[1]
         if place.kind != ARGUMENTS:
-            return _fields(place.path, document)
+            return {key: value for key, value in _fields(place.path, document).items() if value is not None}
         return _of_flags(flags_of([(f"--{one}", place.path) for one in document.get(f"{ARGUMENT}+") or ()]))
     except CannotLook:
         return {}

@@ -50,6 +50,10 @@ class ChangeKubelet(RoomAction):
     away: Tuple[str, ...] = ()
     writes: Tuple[str, ...] = ()
 
+    @property
+    def written(self) -> Tuple[Tuple[str, Optional[str]], ...]:
+        return (*((path, self.text) for path in self.writes), *((path, None) for path in self.away))
+
 
 def plan(state: KubeletState, desired: KubeletDesired, scope: Scope) -> Plan:
     if not state.place.there or not (scope.immediate or scope.permanent):
@@ -114,7 +118,7 @@ def rows_of(state: KubeletState, desired: KubeletDesired, scope: Scope) -> Tuple
     if runs and (state.interrupted or not scope.restoring):
         rows.append(Setting(state.unit, SERVICE, HEALTHY, state.service, None, state.unit, boot_matters=False))
     if runs and not scope.restoring:
-        rows += _hugepage_rows(state, desired)
+        rows += _hugepage_rows(state)
     return rows, misfits
 
 
@@ -135,13 +139,11 @@ def _file_rows(state: KubeletState, desired: KubeletDesired) -> List[Setting]:
     return [Setting(place.path, FILE, goal, found, found, place.path, effective_matters=False)]
 
 
-def _hugepage_rows(state: KubeletState, desired: KubeletDesired) -> List[Setting]:
+def _hugepage_rows(state: KubeletState) -> List[Setting]:
     """Pages that came or went after it was started: it counts them once."""
     rows = []
-    reserved = (value(desired.values, schema.SYSTEM_RESERVED), value(desired.values, schema.KUBE_RESERVED))
     for name, known in state.hugepages.items():
-        there = sum(node.hugepages.get(name, 0) for node in state.machine.nodes)
-        wanted = max(there - sum(schema.amount(one.get(name, "0")) for one in reserved), 0)
+        wanted = sum(node.hugepages.get(name, 0) for node in state.machine.nodes)
         row = Setting(name, CAPACITY, wanted, known, None, name, boot_matters=False)
         if wanted != known and state.pods:
             row = replace(

@@ -5,7 +5,8 @@
 """The fields of KubeletConfiguration that are ours: what each takes, since when, and what it means.
 
 After staging/src/k8s.io/kubelet/config/v1beta1/types.go, pkg/kubelet/cm/{cpumanager,topologymanager}/policy_options.go,
-pkg/kubelet/eviction/api/types.go and the change logs of Kubernetes. A release is its minor number: 31 is v1.31.
+pkg/kubelet/eviction/api/types.go, parseResourceList of cmd/kubelet/app/server.go and the change logs of Kubernetes. A
+release is its minor number: 31 is v1.31.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ SIGNALS = (
     "nodefs.inodesFree",
     "pid.available",
 )
-# A map that somebody sets takes all of these away (KubeletConfiguration.mergeDefaultEvictionSettings).
+# The release in which the kubelet began to know these signals.
+SIGNALS_SINCE = {"containerfs.available": 29, "containerfs.inodesFree": 29}
+# A map in the file of --config takes all of these away, unless that file has mergeDefaultEvictionSettings: true too.
 EVICTION_HARD = {
     "imagefs.available": "15%",
     "imagefs.inodesFree": "5%",
@@ -68,9 +71,12 @@ EVICTION_HARD = {
 }
 CPU_POLICY, CPU_OPTIONS, RESERVED_CPUS = "cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs"
 TOPOLOGY_POLICY, TOPOLOGY_OPTIONS = "topologyManagerPolicy", "topologyManagerPolicyOptions"
+TOPOLOGY_SCOPE, MERGE_DEFAULTS, MERGES_SINCE = "topologyManagerScope", "mergeDefaultEvictionSettings", 33
 MEMORY_POLICY, RESERVED_MEMORY = "memoryManagerPolicy", "reservedMemory"
 SYSTEM_RESERVED, KUBE_RESERVED, HARD = "systemReserved", "kubeReserved", "evictionHard"
 SOFT, SOFT_GRACE, RECLAIM = "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim"
+# A foreign field that grace periods cannot stand beside.
+BY_PRIORITY = "shutdownGracePeriodByPodPriority"
 FAIL_SWAP, SWAP_FIELD = "failSwapOn", "memorySwap"
 GRACE, CRITICAL = "shutdownGracePeriod", "shutdownGracePeriodCriticalPods"
 
@@ -79,7 +85,7 @@ FIELDS: Mapping[str, Field] = {
     CPU_OPTIONS: Field(OPTIONS_MAP, 22, "cpu-manager-policy-options", {}, (CPU,)),
     RESERVED_CPUS: Field(CPUS, 17, "reserved-cpus", "", (CPU,)),
     TOPOLOGY_POLICY: Field(TEXT, 16, "topology-manager-policy", "none"),
-    "topologyManagerScope": Field(TEXT, 20, "topology-manager-scope", "container"),
+    TOPOLOGY_SCOPE: Field(TEXT, 20, "topology-manager-scope", "container"),
     TOPOLOGY_OPTIONS: Field(OPTIONS_MAP, 26, "topology-manager-policy-options", {}),
     MEMORY_POLICY: Field(TEXT, 21, "memory-manager-policy", "None", (MEMORY,)),
     RESERVED_MEMORY: Field(RESERVED, 21, "reserved-memory", [], (MEMORY,)),
@@ -94,28 +100,45 @@ FIELDS: Mapping[str, Field] = {
     GRACE: Field(DURATION, 20, "", "0s", drains=False),
     CRITICAL: Field(DURATION, 20, "", "0s", drains=False),
 }
-SWAP_KEY = "swapBehavior"
+SWAP_KEY, LIMITED, NO_SWAP = "swapBehavior", "LimitedSwap", "NoSwap"
+NO_SWAP_SINCE = 30
+# Values of a field that say nothing.
+NOTHING: Tuple[object, ...] = (None, "", {}, [])
 # The one policy option that is a number, and the least that it may be.
 ALLOWABLE, MOST_NODES = "max-allowable-numa-nodes", 8
-# The releases in which an option came as alpha, and in which it needs no gate of alpha options any more (0: not yet).
-POLICY_OPTIONS: Mapping[str, Mapping[str, Tuple[int, int]]] = {
+ACROSS_CORES, ACROSS_NUMA = "distribute-cpus-across-cores", "distribute-cpus-across-numa"
+FULL_CORES, BY_CACHE = "full-pcpus-only", "prefer-align-cpus-by-uncorecache"
+# The releases in which an option came, became beta, and became general (0: not yet).
+POLICY_OPTIONS: Mapping[str, Mapping[str, Tuple[int, int, int]]] = {
     CPU_OPTIONS: {
-        "align-by-socket": (25, 0),
-        "distribute-cpus-across-cores": (31, 0),
-        "distribute-cpus-across-numa": (23, 33),
-        "full-pcpus-only": (22, 23),
-        "prefer-align-cpus-by-uncorecache": (32, 34),
-        "strict-cpu-reservation": (32, 33),
+        "align-by-socket": (25, 0, 0),
+        ACROSS_CORES: (31, 0, 0),
+        ACROSS_NUMA: (23, 33, 0),
+        FULL_CORES: (22, 23, 33),
+        BY_CACHE: (32, 34, 36),
+        "strict-cpu-reservation": (32, 33, 35),
     },
-    TOPOLOGY_OPTIONS: {ALLOWABLE: (31, 31), "prefer-closest-numa-nodes": (26, 28)},
+    TOPOLOGY_OPTIONS: {ALLOWABLE: (31, 31, 35), "prefer-closest-numa-nodes": (26, 28, 32)},
 }
-ALPHA_GATES = {CPU_OPTIONS: "CPUManagerPolicyAlphaOptions", TOPOLOGY_OPTIONS: "TopologyManagerPolicyAlphaOptions"}
+# Options of the CPU manager that the kubelet refuses together.
+EXCLUSIVE = (
+    (FULL_CORES, ACROSS_CORES),
+    (ACROSS_NUMA, ACROSS_CORES),
+    (BY_CACHE, ACROSS_CORES),
+    (BY_CACHE, ACROSS_NUMA),
+)
+# What Go's strconv.ParseBool takes.
+_ON, _OFF = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
+# What a parser of YAML 1.1 takes for a boolean, and for nothing.
+_YAML_ON = ("true", "True", "TRUE", "yes", "Yes", "YES", "y", "Y", "on", "On", "ON")
+_YAML_NULL = ("null", "Null", "NULL", "~")
 
 _QUANTITY = regex(
     r"\+?(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(n|u|m|k|[KMGTPE]i|[MGTPE]|[eE](?:\+?[0-9]{1,2}|-[0-9]))?",
 )
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_PERCENT = regex(r"([0-9]+(?:\.[0-9]+)?)%")
+_PERCENT = regex(r"\+?([0-9]+(?:\.[0-9]*)?|\.[0-9]+)%")
+_NUMBER = regex(r"\+?[0-9]+")
 _PART = regex(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|us|\u00b5s|\u03bcs|ns|m|s)")
 _DURATION = regex(rf"(?:{_PART.pattern})+|0")
 _MILLISECONDS = {
@@ -184,12 +207,37 @@ def refuse_threshold(text: str, *, reclaim: bool) -> None:
         raise ValueError(f"a threshold of {text!r} is refused by the kubelet: write 0% for none")
 
 
+def has_threshold(text: str) -> bool:
+    """Whether a kubelet makes a threshold of a text: it leaves out these two."""
+    return text not in ("0%", "100%")
+
+
+def is_on(text: str) -> bool:
+    """Whether a policy option or a feature gate is on."""
+    return text in _ON
+
+
+def number(text: str) -> int:
+    """The number that a policy option is, -1 for none."""
+    return int(text) if _NUMBER.fullmatch(text) else -1
+
+
 def refuse_option(name: str, text: str) -> None:
     """Raise ``ValueError`` on a value at which a kubelet exits."""
-    if name == ALLOWABLE and not (text.isdecimal() and int(text) >= MOST_NODES):
+    if name == ALLOWABLE and number(text) < MOST_NODES:
         raise ValueError(f"{name} is a number of at least {MOST_NODES}, not {text!r}")
-    if name != ALLOWABLE and text not in ("true", "false"):
+    if name != ALLOWABLE and text not in (*_ON, *_OFF):
         raise ValueError(f"{name} is true or false, not {text!r}")
+
+
+def says(raw: Any) -> bool:
+    """Whether a document has a value there."""
+    return raw not in NOTHING and raw not in _YAML_NULL
+
+
+def is_true(raw: Any) -> bool:
+    """Whether a boolean of a document is on."""
+    return _scalar(raw) in _YAML_ON
 
 
 def of_document(key: str, raw: Any) -> Any:
@@ -207,7 +255,7 @@ def _of_document(key: str, raw: Any) -> Any:
     kind = FIELDS[key].kind
     if kind == SWAP:
         raw = raw.get(SWAP_KEY) if isinstance(raw, dict) else raw
-    if raw is None or raw in ("", {}, []):
+    if not says(raw):
         return None
     if kind in MAPS:
         if not isinstance(raw, dict):
@@ -224,7 +272,7 @@ def _of_document(key: str, raw: Any) -> Any:
             for one in raw
         ]
     if kind == BOOL:
-        return _scalar(raw) == "true"
+        return is_true(raw)
     return _scalar(raw)
 
 
@@ -250,7 +298,7 @@ def of_flag(key: str, text: str) -> Any:
     kind = FIELDS[key].kind
     value: Any = _of_pairs(text) if kind in MAPS else text
     if kind == BOOL:
-        value = text.lower() in ("true", "1", "t", "")
+        value = not text or is_on(text)
     if kind == RESERVED:
         value = []
         for part in filter(None, text.split(";")):

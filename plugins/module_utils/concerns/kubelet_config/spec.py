@@ -98,7 +98,7 @@ def _map(key: str, value: Mapping[str, Any]) -> Dict[str, str]:
     texts = {str(name): str(one).lower() if isinstance(one, bool) else str(one) for name, one in value.items()}
     for name, text in texts.items():
         known: Tuple[str, ...] = field.names or tuple(schema.POLICY_OPTIONS[key])
-        if name not in known and not (field.kind == schema.QUANTITIES and name.startswith("hugepages-")):
+        if name not in known:
             from ..._core.nearest import did_you_mean
 
             raise DeclarationError(
@@ -134,7 +134,8 @@ def _refuse_alone(values: Mapping[str, Any]) -> None:
     twice: Optional[int] = next((node for node in nodes if nodes.count(node) > 1), None)
     if twice is not None:
         raise _wrong(f"reserved_memory has node {twice} twice", "name each NUMA node once, with all its limits")
-    missing = sorted(set(values.get(schema.SOFT, ())) - set(values.get(schema.SOFT_GRACE, values.get(schema.SOFT, ()))))
+    soft = {name for name, text in values.get(schema.SOFT, {}).items() if schema.has_threshold(text)}
+    missing = sorted(soft - set(values.get(schema.SOFT_GRACE, soft)))
     if missing:
         raise _wrong(f"eviction_soft_grace_period lacks {', '.join(missing)}", "give each soft threshold its time")
 

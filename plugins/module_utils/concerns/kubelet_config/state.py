@@ -59,8 +59,8 @@ class KubeletState:
     when it started, and ``pods`` those that may have CPUs of their own.
 
     The others are read where something is to change: ``release`` is the minor number of its version, ``gates`` are its
-    feature gates, ``cgroups`` fields of others that reserved CPUs cannot stand beside, and ``system`` and ``isolated``
-    the CPUs that other concerns have.
+    feature gates, ``cgroups`` fields of others that reserved CPUs cannot stand beside, ``by_priority`` whether they
+    have the one that grace periods cannot, and ``system`` and ``isolated`` the CPUs that other concerns have.
     """
 
     declaration: KubeletDeclaration = KubeletDeclaration({})
@@ -80,6 +80,7 @@ class KubeletState:
     system: Tuple[Claim, ...] = ()
     isolated: Tuple[Claim, ...] = ()
     cgroups: Tuple[str, ...] = ()
+    by_priority: bool = False
     delay: Delay = Delay()
 
     @property

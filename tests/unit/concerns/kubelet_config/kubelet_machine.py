@@ -261,7 +261,7 @@ class Kubelet:
         words = dict(word.lstrip("-").split("=", 1) for word in self._words())
         paths = [words["config"]]
         folder = words.get("config-dir")
-        paths += [f"{folder}/{name}" for name in self.files.names(folder) if name.endswith(".conf")] if folder else []
+        paths += self._drop_ins(folder) if folder else []
         made: Dict[str, Any] = {}
         for path in paths:
             document = yaml.load(self.files.read(path), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -272,9 +272,30 @@ class Kubelet:
                 made[key] = {**made[key], **value} if both else value
         known = {key: default for key, default in KNOWN.items() if key not in self.forgets}
         config = {key: default if made.get(key) in (None, "", {}) else made[key] for key, default in known.items()}
+        if made.get("mergeDefaultEvictionSettings") and self._minor() >= 33:
+            config["evictionHard"] = {**KNOWN["evictionHard"], **config["evictionHard"]}
         config.update({FLAGS[name][0]: FLAGS[name][1](text) for name, text in words.items() if name in FLAGS})
+        if config["reservedSystemCPUs"]:
+            # run of cmd/kubelet/app/server.go; /configz shows it, as both share their maps.
+            for name, number in (("kubeReserved", 0), ("systemReserved", len(cpus(config["reservedSystemCPUs"])))):
+                if config[name]:
+                    config[name] = {key: text for key, text in config[name].items() if key != "cpu"}
+                    config[name].update({"cpu": str(number)} if number else {})
         self._validate(config)
         return config
+
+    def _drop_ins(self, folder: str) -> List[str]:
+        found: List[str] = []
+        for name in self.files.names(folder):
+            path = f"{folder}/{name}"
+            if self._place(path).is_dir() and not self._place(path).is_symlink():
+                found += self._drop_ins(path)
+            elif name.endswith(".conf"):
+                found.append(path)
+        return found
+
+    def _minor(self) -> int:
+        return int(self.release.partition("v1.")[2].partition(".")[0] or 0)
 
     def _validate(self, config: Mapping[str, Any]) -> None:
         if config["cpuManagerPolicy"] == "static":

@@ -564,7 +564,6 @@ BAD: Dict[str, Any] = {
         "this machine has no NUMA node 4",
     ),
     "CPUs that are not there": ({"reserved_system_cpus": "0,9"}, "Cannot set reservedSystemCPUs: not online: 9"),
-    "all CPUs": ({**STATIC, "reserved_system_cpus": "0-7"}, "no CPU is left for pods"),
     "options without a policy": (
         {"cpu_manager_policy_options": {"full-pcpus-only": True}},
         "the policy none takes no options",
@@ -597,10 +596,6 @@ BAD: Dict[str, Any] = {
     ),
     "more than Go can count": ({"shutdown_grace_period": "9999999999h"}, "longer than the 292 years"),
     "CPUs that are no list": ({"reserved_system_cpus": "0-"}, "'0-' is not a number or a range such as 0-3"),
-    "swap with a kubelet that exits at it": (
-        {"swap_behavior": "LimitedSwap"},
-        "with failSwapOn: true the kubelet exits where there is swap",
-    ),
     "more than there is": ({"kube_reserved": {"memory": "64Gi"}}, "so that no pod fits"),
     "this run alone": ({**STATIC, "permanent": False}, "permanent: false forbids that"),
 }
