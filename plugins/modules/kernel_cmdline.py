@@ -13,8 +13,9 @@ author:
   - gpufleet contributors (@gpufleet)
 description:
   - Converges arguments of the kernel for the next boot, through the boot loader that is installed (GRUB, loader entries
-    with grubby, systemd-boot, rpm-ostree), and reads back what the entry that boots by default has then. An entry that
-    lacks them is a failure, and the file of this module is as it was before.
+    with grubby or sdbootutil, systemd-boot, rpm-ostree), and reads back what the entry that boots by default has then.
+    An entry that lacks them is a failure, and the file of this module is as it was before. A boot loader whose program
+    is not installed is refused before anything changes, in check mode too.
   - What is in effect is what the running kernel was given, and what it made of it, where it tells
     (C(/sys/devices/system/cpu/isolated), C(nohz_full), the types of the IOMMU groups). The rest is pending until a
     reboot, which this module never does.
@@ -25,8 +26,11 @@ description:
     names can set the same variable too, such as C(quiet) and C(loglevel), or C(iommu=pt) and C(iommu.passthrough). If
     the declared argument takes effect, the other one is listed in RV(conflicts).
   - With GRUB the arguments go to a drop-in or a marked line that appends to C(GRUB_CMDLINE_LINUX_DEFAULT). Entries for
-    recovery do not get them, so what booted before can still be chosen in the menu. With loader entries all entries get
-    them; there the line can be edited in the menu.
+    recovery do not get them, so what booted before can still be chosen in the menu. The change is refused, with file
+    and line, if a later file sets this variable again. With loader entries all entries get them; there the line can be
+    edited in the menu.
+  - Where sdbootutil makes the entries (grub2-bls and systemd-boot of SUSE), the arguments go to C(/etc/kernel/cmdline)
+    and to the entries of the running snapshot. If another snapshot boots by default, the change is refused.
   - Arguments that only a rescue system could repair (C(root), C(init), C(console), C(net.ifnames) and the like) are
     refused, and so is a name that is nearly a known one, since the kernel ignores unknown names silently.
   - Lists of CPUs are checked against the machine before anything changes. Refused are CPUs that it does not have, CPU 0

@@ -47,7 +47,7 @@ class BootArguments:
         from .._linux.bootloader_plan import plan_arguments
 
         *first, last = plan_arguments(self.loader, self.wanted, self.loader.ours)
-        return (*first, replace(last, changes=tuple(changes or (self._change(),)), probes=(probe,)))
+        return (*first, replace(last, changes=tuple(changes or (self._change(),)), probes=(*last.probes, probe)))
 
     def _change(self) -> Change:
         old, new = " ".join(self.loader.ours) or None, " ".join(self.wanted) or None

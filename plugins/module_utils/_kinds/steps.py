@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._linux import systemd_apply
-from .._linux.bootloader_plan import RegenerateGrub, regenerate
+from .._linux.bootloader_plan import Regenerate, regenerate
 
 if TYPE_CHECKING:
     from .._core.change import Step
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def perform(step: Step, host: Host) -> None:
     """Take one of them. Raises ``GpuFleetError`` with what the system said."""
-    if isinstance(step.action, RegenerateGrub):
+    if isinstance(step.action, Regenerate):
         regenerate(step.action, host)
     else:
         systemd_apply.perform(step, host)

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple
 
 from .._core.change import RemoveFile, ReplaceFile, RoomAction, RunCommand, Step
-from .._core.errors import DeclarationError, GpuFleetError, NotInEffect
+from .._core.errors import DeclarationError, GpuFleetError, NotInEffect, OwnedByAnother
 from .._core.planning import file_action
 from .._core.steps import run
 from .._core.value import frozen
@@ -19,36 +19,40 @@ from .bootloader import (
     GRUB,
     GRUBBY,
     KERNEL_COMMAND_LINE,
-    NONE,
     OSTREE,
+    SDBOOTUTIL,
     SYSTEMD,
     Arguments,
     BootLoader,
-    exchange,
+    change,
+    change_line,
     foreign_lines,
     mark_of,
     menu_command_line,
     record_of,
     without,
 )
+from .loader_entries import options_of
 
 if TYPE_CHECKING:
-    from .._core.protocols import Host
+    from .._core.protocols import Files, Host
 
 
 Planner = Callable[[BootLoader, Arguments, Arguments], Tuple[Step, ...]]
 
 
 @frozen
-class RegenerateGrub(RoomAction):
-    """Let GRUB's generator write ``config`` and read it back; on failure ``source`` gets its ``previous`` text again.
+class Regenerate(RoomAction):
+    """Let the generator of ``loader`` write ``configs`` (a menu, or entries) and read them back; on failure ``source``
+    gets its ``previous`` text again.
 
-    ``needed`` are arguments that the default entry must have then, ``removed`` those that it must not, unless others
-    set them.
+    ``needed`` are arguments that the default entry of a menu and each entry must have then, ``removed`` those that it
+    must not, unless others set them.
     """
 
+    loader: str
     command: Tuple[str, ...]
-    config: str
+    configs: Tuple[str, ...]
     needed: Arguments
     source: str
     previous: Optional[str]
@@ -66,11 +70,33 @@ def plan_arguments(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tu
     drop = Step(RemoveFile(record))
     if not wanted and not ours and not loader.carried:
         return (drop,)
+    if loader.reason:
+        raise unsupported(loader, wanted, "set permanent: false")
+    if wanted and loader.overwrite and not loader.overwrite.in_doubt:
+        one = loader.overwrite
+        raise OwnedByAnother(
+            f"add kernel arguments to {loader.variable}",
+            object=loader.source,
+            cause=f"{one.path} line {one.line} comes after it and sets the variable again",
+            found=one.value,
+            wanted=" ".join(wanted),
+            hint=f'write {loader.variable}="${loader.variable} ..." there',
+        )
     planned = PLANNERS[loader.name](loader, wanted, ours)
     lines = tuple(dict.fromkeys(" ".join(arguments) for arguments in (wanted, ours) if arguments))
     first = (Step(ReplaceFile(record, "".join(f"{line}\n" for line in lines)), notes=(record,)),)
     last = (Step(ReplaceFile(record, f"{lines[0]}\n")),) if len(lines) > 1 else ()
     return (*(first if lines and lines != loader.recorded else ()), *planned, *(last if wanted else (drop,)))
+
+
+def unsupported(loader: BootLoader, wanted: Arguments, otherwise: str) -> DeclarationError:
+    """Why this loader takes no arguments; ``otherwise`` is what can be declared instead."""
+    return DeclarationError(
+        f"{'set' if wanted else 'remove'} kernel arguments for the next boot",
+        cause=loader.reason,
+        wanted=" ".join(wanted) or None,
+        hint=f"{loader.hint}, or {otherwise}",
+    )
 
 
 def _grub(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
@@ -85,8 +111,25 @@ def _grub(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step,
     if text != previous:
         steps.append(Step(file_action(loader.source, text)))
     removed = tuple(word for word in ours if word not in wanted)
-    steps.append(Step(RegenerateGrub(loader.command, loader.config, wanted, loader.source, previous, removed)))
+    steps.append(_regeneration(loader, (loader.config,), wanted, removed))
     return tuple(steps)
+
+
+def _regeneration(loader: BootLoader, configs: Tuple[str, ...], wanted: Arguments, removed: Arguments) -> Step:
+    previous = loader.texts[loader.source]
+    return Step(
+        Regenerate(loader.name, loader.command, configs, wanted, loader.source, previous, removed), probes=configs
+    )
+
+
+def _sdbootutil(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
+    """The file of which sdbootutil makes the entries; it also predicts what unlocks an encrypted disk with them."""
+    text = loader.texts[loader.source] or ""
+    new = change_line(text, wanted, loader.carried)
+    configs = tuple(path for path in loader.texts if path != loader.source)
+    removed = tuple(word for word in (*ours, *loader.carried) if word not in wanted)
+    steps = (Step(ReplaceFile(loader.source, new)),) if new != text else ()
+    return (*steps, _regeneration(loader, configs, wanted, tuple(dict.fromkeys(removed))))
 
 
 def _without_our_line(text: Optional[str], loader: BootLoader) -> Optional[str]:
@@ -144,65 +187,68 @@ def _systemd(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[St
         if text is None:
             continue
         if path == KERNEL_COMMAND_LINE:
-            body = text.rstrip("\n")
-            new = _once(body, wanted, ours) + text[len(body) :]
+            new = change_line(text, wanted, loader.carried)
         else:
-            new = re.sub(r"^options[ \t]+.*$", lambda match: _once(match[0], wanted, ours), text, flags=re.MULTILINE)
+            new = re.sub(r"^options[ \t]+.*$", lambda match: change(match[0], wanted, ours), text, flags=re.MULTILINE)
         if new != text:
             steps.append(Step(ReplaceFile(path, new)))
     return tuple(steps)
 
 
-def _once(line: str, wanted: Arguments, ours: Arguments) -> str:
-    """A run that was killed may have left ``wanted`` in this line already."""
-    return exchange(without(line, wanted), wanted, ours)
+PLANNERS: Dict[str, Planner] = {
+    GRUB: _grub,
+    GRUBBY: _grubby,
+    OSTREE: _ostree,
+    SDBOOTUTIL: _sdbootutil,
+    SYSTEMD: _systemd,
+}
 
 
-def _none(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
-    raise DeclarationError(
-        "set kernel arguments for the next boot",
-        cause=loader.reason,
-        wanted=" ".join(wanted) or None,
-        hint="set them where this machine gets its command line from (network boot, image), or set permanent: false",
-    )
-
-
-PLANNERS: Dict[str, Planner] = {GRUB: _grub, GRUBBY: _grubby, OSTREE: _ostree, SYSTEMD: _systemd, NONE: _none}
-
-
-def regenerate(action: RegenerateGrub, host: Host) -> None:
-    """Generate grub.cfg and read it back. When that fails the source is as it was before, and the error says so."""
+def regenerate(action: Regenerate, host: Host) -> None:
+    """Generate the menu or the entries and read them back. When that fails the source is as it was before, and the
+    error says so.
+    """
     command = RunCommand(action.command, goal="generate the boot menu", timeout=300.0)
     try:
         run(command, host)
-        found = menu_command_line(host.files, action.config)
-        missing = [word for word in action.needed if word not in found.split()]
-        if missing:
-            raise NotInEffect(
-                "add kernel arguments to the boot menu",
-                object=action.config,
-                cause=f"{action.command[0]} ran, and the entry that boots by default lacks {' '.join(missing)}",
-                found=found,
-                wanted=" ".join(action.needed),
-                hint="check whether the default entry is one that is not generated",
-            )
-        foreign = [line for _path, _number, line in foreign_lines(host.files, {})]
-        left = [word for word in action.removed if word in found.split() and not any(word in line for line in foreign)]
-        if left:
-            raise NotInEffect(
-                "remove kernel arguments from the boot menu",
-                object=action.config,
-                cause=f"{action.command[0]} ran, and the entry that boots by default still has {' '.join(left)}",
-                found=found,
-                hint=f"check that {action.command[0]} writes this menu, and what else gives it these arguments",
-            )
+        for config in action.configs:
+            _check(action, config, host.files)
     except GpuFleetError as error:
         if action.previous is None:
             host.files.remove(action.source)
         else:
             host.files.replace(action.source, action.previous)
-        if isinstance(error, NotInEffect):
+        # Of several entries some may have been written before it failed; a menu is written in one piece.
+        if isinstance(error, NotInEffect) or len(action.configs) > 1:
             host.commands.run(action.command, timeout=command.timeout)
         error.hint = f"{action.source} is again as it was before this step" + (f"; {error.hint}" if error.hint else "")
         error.args = (f"{error} {action.source} is again as it was before this step.",)
         raise
+
+
+def _check(action: Regenerate, config: str, files: Files) -> None:
+    """Raises ``NotInEffect`` where a menu or entry does not have what it must have, or still has what it must not."""
+    if action.loader == GRUB:
+        found, entry = menu_command_line(files, config), "the entry that boots by default"
+    else:
+        found, entry = options_of(files.read(config), {}), "it"
+    missing = [word for word in action.needed if word not in found.split()]
+    if missing:
+        raise NotInEffect(
+            "add kernel arguments to the boot menu",
+            object=config,
+            cause=f"{action.command[0]} ran, and {entry} lacks {' '.join(missing)}",
+            found=found,
+            wanted=" ".join(action.needed),
+            hint="check whether the default entry is one that is not generated",
+        )
+    foreign = [line for _path, _number, line in foreign_lines(files, action.loader, {})]
+    left = [word for word in action.removed if word in found.split() and not any(word in line for line in foreign)]
+    if left:
+        raise NotInEffect(
+            "remove kernel arguments from the boot menu",
+            object=config,
+            cause=f"{action.command[0]} ran, and {entry} still has {' '.join(left)}",
+            found=found,
+            hint=f"check that {action.command[0]} writes this menu, and what else gives it these arguments",
+        )

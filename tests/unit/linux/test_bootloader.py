@@ -18,7 +18,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols impo
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import bootloader
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.bootloader import find_sources
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.bootloader_plan import (
-    RegenerateGrub,
+    Regenerate,
     plan_arguments,
     regenerate,
 )
@@ -52,6 +52,12 @@ SYSTEMD = {
 
 def host_of(tmp_path: Path, files: Dict[str, str]) -> FakeHost:
     return build(tmp_path, {"/etc/os-release": "ID=x\n", **files})
+
+
+def with_program(host: FakeHost, *names: str) -> FakeHost:
+    for name in names:
+        host.commands.programs[name] = lambda argv: Completed(0, "", "")
+    return host
 
 
 def detect(host: FakeHost) -> bootloader.BootLoader:
@@ -133,9 +139,34 @@ def test_what_we_cannot_edit_is_said(tmp_path: Path, files: Dict[str, str], reas
         plan_arguments(detect(host_of(tmp_path, files)), ARGUMENTS, ())
 
 
+@pytest.mark.parametrize(
+    ("files", "cause", "hint"),
+    [
+        (FEDORA, "grubby is not installed", "Install grubby"),
+        ({**FEDORA, "/run/ostree-booted": ""}, "rpm-ostree is not installed", "Install rpm-ostree"),
+        (
+            {"/boot/grub/grub.cfg": MENU % "0"},
+            "none of update-grub, grub-mkconfig, grub2-mkconfig is installed",
+            "Install the generator of this menu",
+        ),
+    ],
+)
+@pytest.mark.parametrize("wanted", [ARGUMENTS, ()])
+def test_what_has_no_program_for_it_is_said_before_anything_changes(
+    tmp_path: Path, files: Dict[str, str], cause: str, hint: str, wanted: Tuple[str, ...]
+) -> None:
+    loader = detect(host_of(tmp_path, files))
+    assert loader.command_line
+    with pytest.raises(DeclarationError) as caught:
+        plan_arguments(loader, wanted, ("hugepages=4",))
+    verb, more = ("set", f" (wanted {' '.join(ARGUMENTS)})") if wanted else ("remove", "")
+    message = f"Cannot {verb} kernel arguments for the next boot: {cause}{more}. {hint}, or set permanent: false."
+    assert str(caught.value) == message
+
+
 def take(host: FakeHost, wanted: Sequence[str], ours: Sequence[str]) -> None:
     for step in plan_arguments(detect(host), tuple(wanted), tuple(ours)):
-        if isinstance(step.action, RegenerateGrub):
+        if isinstance(step.action, Regenerate):
             regenerate(step.action, host)
         else:
             steps.perform(step, host)
@@ -172,7 +203,7 @@ def test_only_the_menu_is_generated_when_the_drop_in_is_there(tmp_path: Path) ->
     for step in first[:2]:
         steps.perform(step, host)
     second = plan_arguments(detect(host), ARGUMENTS, ())
-    assert [type(step.action).__name__ for step in second] == ["RegenerateGrub"]
+    assert [type(step.action).__name__ for step in second] == ["Regenerate"]
 
 
 @pytest.mark.parametrize(
@@ -187,8 +218,8 @@ def test_the_generator_that_is_installed_runs(tmp_path: Path, program: str, conf
     host = host_of(tmp_path, {config: MENU % "0", "/etc/default/grub": 'GRUB_CMDLINE_LINUX=""\n'})
     host.commands.programs[program] = lambda argv: Completed(0, "", "")
     action = plan_arguments(detect(host), ARGUMENTS, ())[-1].action
-    assert isinstance(action, RegenerateGrub)
-    assert (action.command, action.config) == (argv, config)
+    assert isinstance(action, Regenerate)
+    assert (action.command, action.configs) == (argv, (config,))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +244,7 @@ def test_what_did_not_work_is_taken_back(tmp_path: Path, answer: Completed, erro
 
 
 def test_grubby_edits_all_kernels_and_takes_the_old_arguments_out_first(tmp_path: Path) -> None:
-    host = host_of(tmp_path, FEDORA)
+    host = with_program(host_of(tmp_path, FEDORA), "grubby")
     _noted, step, _tidied = plan_arguments(detect(host), ARGUMENTS, ("hugepagesz=1G", "hugepages=4"))
     assert isinstance(step.action, RunCommand)
     assert step.action.argv == (
@@ -226,7 +257,8 @@ def test_grubby_edits_all_kernels_and_takes_the_old_arguments_out_first(tmp_path
 
 def test_grubby_cannot_have_a_name_twice(tmp_path: Path) -> None:
     entry = ENTRY.format(version="5", options="ro hugepagesz=2M hugepages=64")
-    host = host_of(tmp_path, {"/boot/grub2/grub.cfg": "blscfg\n", "/boot/loader/entries/a.conf": entry})
+    files = {"/boot/grub2/grub.cfg": "blscfg\n", "/boot/loader/entries/a.conf": entry}
+    host = with_program(host_of(tmp_path, files), "grubby")
     with pytest.raises(DeclarationError) as caught:
         plan_arguments(detect(host), ARGUMENTS, ())
     assert str(caught.value) == (
@@ -236,7 +268,7 @@ def test_grubby_cannot_have_a_name_twice(tmp_path: Path) -> None:
 
 
 def test_the_deployments_of_ostree_get_their_arguments_in_order(tmp_path: Path) -> None:
-    host = host_of(tmp_path, {**FEDORA, "/run/ostree-booted": ""})
+    host = with_program(host_of(tmp_path, {**FEDORA, "/run/ostree-booted": ""}), "rpm-ostree")
     _noted, step, _tidied = plan_arguments(detect(host), ARGUMENTS, ("hugepages=4",))
     assert isinstance(step.action, RunCommand)
     assert step.action.argv == (
@@ -318,6 +350,40 @@ def test_left_over_temporary_files_and_dangling_links_are_no_entries(tmp_path: P
     host = build(tmp_path, {"/etc/os-release": "ID=x\n", **files}, {"/efi/loader/entries/gone.conf": "../nowhere.conf"})
     assert detect(host).command_line == "root=b rw  quiet"
     assert find_sources(host.files, detect(host), ["hugepages"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(("a=1", "b=2"), ("a=1",)), (("a=1",), ("a=1", "b=2")), (("a=1", "b=2"), ("b=2",)), (("b=2",), ("a=1", "b=2"))],
+)
+def test_what_begins_or_ends_what_was_there_takes_its_place(
+    tmp_path: Path, before: Tuple[str, ...], after: Tuple[str, ...]
+) -> None:
+    for point in range(1, 12):
+        (tmp_path / str(point)).mkdir()
+        host = host_of(tmp_path / str(point), SYSTEMD)
+        take(host, before, ())
+        host.files.log.clear()
+        host.files.kill_at = point
+        with contextlib.suppress(Killed):
+            take(host, after, detect(host).ours)
+        host.files.kill_at = None
+        take(host, after, detect(host).ours)
+        for path in ("/efi/loader/entries/arch.conf", "/efi/loader/entries/arch-old.conf", "/etc/kernel/cmdline"):
+            assert [word for word in host.files.read(path).split() if word in before + after] == list(after), point
+
+
+@pytest.mark.parametrize("name", nodetree.names())
+def test_no_plan_on_a_recorded_machine_runs_a_program_that_it_lacks(tmp_path: Path, name: str) -> None:
+    host = RecordedHost(str(nodetree.expand(name, tmp_path / name)))
+    loader = bootloader.detect(host, "hugepages", host.files.read("/proc/cmdline").strip())
+    for wanted, ours in ((ARGUMENTS, ()), ((), ARGUMENTS)):
+        try:
+            actions = [step.action for step in plan_arguments(loader, wanted, ours)]
+        except DeclarationError:
+            continue
+        argvs = [getattr(action, "argv", ()) or getattr(action, "command", ()) for action in actions]
+        assert all(host.commands.find(argv[0]) for argv in argvs if argv)
 
 
 @pytest.mark.parametrize("name", nodetree.names())

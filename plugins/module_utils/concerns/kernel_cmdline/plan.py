@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, List, Mapping, Tuple
 
 from ..._core.change import (
     US,
+    WINNER_UNKNOWN,
     Change,
     Conflict,
     Plan,
@@ -21,7 +22,7 @@ from ..._core.setting import BOOT, DRIFTED, NOW, REBOOT, Scalar, Setting
 from ..._core.value import field, frozen
 from ..._kinds.boot_arguments import COMMAND_LINE, BootArguments
 from ..._linux import cpulist, iommu
-from ..._linux.bootloader import DEFAULTS, DROP_INS, GRUB, GRUBBY, NONE, TUNED
+from ..._linux.bootloader import DEFAULTS, DROP_INS, GRUB, GRUBBY, KERNEL_DROP_INS, SDBOOTUTIL, TUNED
 from .grammar import FIRST_WINS, ONLY_PRESENCE, decider_of, name_of, occurrences, value_of
 from .state import KernelCmdlineState
 
@@ -46,6 +47,7 @@ def make_plan(state: KernelCmdlineState, desired: KernelCmdlineDesired, scope: S
     """Raises ``OwnedByAnother`` where somebody else's argument would count, ``DeclarationError`` on a line too long."""
     conflicts = _conflicts(state, desired)
     arguments = BootArguments(state.loader, _ours(state, desired))
+    conflicts += _doubts(state, arguments)
     rows: List[Setting] = []
     changes: List[Change] = []
     for name in dict.fromkeys((*desired.arguments, *state.names)):
@@ -70,13 +72,10 @@ def make_plan(state: KernelCmdlineState, desired: KernelCmdlineDesired, scope: S
             changes.append(Change(COMMAND_LINE, name, row.boot, row.wanted, BOOT, effect))
     steps: Tuple[Step, ...] = ()
     if scope.permanent and (changes or arguments.differs):
-        if state.loader.name == NONE and arguments.wanted:
-            raise DeclarationError(
-                "set kernel arguments for the next boot",
-                cause=state.loader.reason,
-                wanted=" ".join(arguments.wanted),
-                hint="set them where this machine gets its command line from (network boot, image), or leave them out",
-            )
+        if state.loader.reason and arguments.wanted:
+            from ..._linux.bootloader_plan import unsupported
+
+            raise unsupported(state.loader, arguments.wanted, "leave them out")
         _check_length(arguments.command_line, state)
         steps = arguments.steps(changes, probe=DEFAULTS)
     if not steps:
@@ -186,7 +185,8 @@ def _conflicts(state: KernelCmdlineState, desired: KernelCmdlineDesired) -> Tupl
             continue
         path, line = state.sources.get(decider or name, ("/proc/cmdline", None))
         after = path == TUNED or (path.startswith(DROP_INS) and path > state.loader.source)
-        later = after and state.loader.name == GRUB
+        is_added = state.loader.name == SDBOOTUTIL and path.startswith(KERNEL_DROP_INS)
+        later = (after and state.loader.name == GRUB) or is_added
         wins = later != (name in FIRST_WINS)
         other = "" if decider == name else decider
         once = state.loader.name == GRUBBY and bool(not other or occurrences(state.others, name))
@@ -201,6 +201,17 @@ def _conflicts(state: KernelCmdlineState, desired: KernelCmdlineDesired) -> Tupl
         owner = "tuned" if path == TUNED else COMMAND_LINE
         found.append(Conflict(owner, path, line, COMMAND_LINE, name, str(theirs), US))
     return tuple(found)
+
+
+def _doubts(state: KernelCmdlineState, arguments: BootArguments) -> Tuple[Conflict, ...]:
+    """The line that may set the variable of our arguments again, where a menu is still to be generated with them."""
+    one = state.loader.overwrite
+    if one is None or not one.in_doubt or arguments.wanted == state.loader.ours:
+        return ()
+    names = dict.fromkeys(name_of(word) for word in arguments.wanted)
+    return tuple(
+        Conflict(COMMAND_LINE, one.path, one.line, COMMAND_LINE, name, one.value, WINNER_UNKNOWN) for name in names
+    )
 
 
 def _why(name: str, wanted: Scalar, path: str, line: object, state: KernelCmdlineState) -> str:
