@@ -22,6 +22,9 @@ description:
   - The program must have exactly the version of the driver. It is compared with the loaded kernel module and with the
     installed driver. If they differ, after an upgrade for example, the node is drifted. The message has the versions,
     and says whether the next restart and the next boot will work. The module installs no packages.
+  - Behind a ConnectX the Fabric Manager starts with the subnet manager C(nvlsm), for which it needs C(ibstat) and the
+    kernel module C(ib_umad). What of this is missing is an error before anything changes, in check mode too. The
+    module loads no kernel modules; M(gpufleet.node.kernel_modules) does.
   - A restart of either daemon ends every CUDA job of the node by default (C(ABORT_CUDA_JOBS_ON_FM_EXIT)). So the
     module never restarts one. A value that a running daemon has not read is pending, and C(restart_fabric_manager) or
     C(restart_imex) is in RV(needs). The handlers of the role then call M(gpufleet.node.fabric_manager_restart). While a
@@ -245,7 +248,8 @@ failure:
     code:
       description:
         - C(declaration), C(conflict), C(not_permitted), C(refused), C(not_in_effect), C(cannot_look),
-          C(no_driver), C(no_binding) or C(driver_hangs).
+          C(no_driver), C(no_binding), C(driver_hangs), or C(no_ib_umad) where the kernel module C(ib_umad)
+          is not loaded.
       type: str
       sample: not_in_effect
     object:

@@ -13,10 +13,8 @@ import json
 from typing import Any, Dict, Iterator, List, Mapping, Sequence
 
 from ..module_utils._kinds import versionlock
+from ..module_utils._kinds.versionlock import VERSION
 from ..module_utils._text.toml_text import parse
-
-# dnf passes over a file of another version, or of none.
-VERSION = "1.0"
 
 
 def with_locks(text: str, packages: Sequence[str], version: str, comment: str) -> str:

@@ -12,8 +12,11 @@ from .._core.errors import not_understood
 
 LIST = "/etc/dnf/plugins/versionlock.list"
 TOML = "/etc/dnf/versionlock.toml"
+# dnf passes over a file of another version, or of none, and over entries and conditions that it does not know
+# (libdnf5/rpm/versionlock_config.cpp; load_versionlock_excludes of package_sack.cpp).
+VERSION = "1.0"
 # What keeps a newer version out (dnf5-versionlock(8)).
-BOUNDS = ("=", "<", "<=")
+BOUNDS = ("=", "==", "<", "<=")
 
 
 def lines_of(text: str) -> Dict[str, str]:
@@ -39,15 +42,18 @@ def names_of(text: str) -> List[str]:
     from .._text.toml_text import TomlError, parse
 
     try:
-        packages = parse(text).data.get("packages", [])
+        data = parse(text).data
         bound: Dict[str, bool] = {}
-        for entry in packages:
-            name = str(entry["name"])
-            bound[name] = bound.get(name, True) and any(map(_is_bound, entry.get("conditions", [])))
+        for entry in data.get("packages", []):
+            name, conditions = str(entry["name"]), entry.get("conditions", [])
+            # One without conditions locks nothing, and opens nothing that another one locks.
+            if conditions:
+                bound[name] = bound.get(name, True) and any(map(_is_bound, conditions))
     except (TomlError, AttributeError, KeyError, TypeError) as error:
         raise not_understood(TOML, str(error)) from error
-    return [name for name, whole in bound.items() if whole]
+    return [name for name, whole in bound.items() if whole] if data.get("version") == VERSION else []
 
 
 def _is_bound(condition: Mapping[str, Any]) -> bool:
-    return condition["key"] == "evr" and condition["comparator"] in BOUNDS
+    """Whether a condition keeps newer versions out. One that dnf does not understand keeps nothing out."""
+    return condition.get("key") == "evr" and condition.get("comparator") in BOUNDS and bool(condition.get("value"))

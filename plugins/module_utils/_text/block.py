@@ -48,13 +48,20 @@ class Block:
     def check(self, path: str, text: Optional[str]) -> None:
         """Raise ``CannotLook`` where the two comments are not there once each: nobody knows which lines are ours then.
 
-        All other methods take the text of a file that was checked.
+        So it is where an editor indented one or commented it out. All other methods take the text of a file that was
+        checked.
         """
         begins, ends = self._comments(text or "")
-        if (len(begins), len(ends)) in ((0, 0), (1, 1)) and begins <= ends:
-            return
         of = f"gpufleet.node.{self.concern}"
-        if not ends:
+        altered = [number for number in self._mentions(text or "") if number not in (*begins, *ends)]
+        if (len(begins), len(ends)) in ((0, 0), (1, 1)) and begins <= ends and not altered:
+            return
+        if altered:
+            cause = (
+                f"line {altered[0]} looks like a comment around the lines of {of}, and is neither {self.begin!r} nor "
+                f"{self.end!r}"
+            )
+        elif not ends:
             cause = f"line {begins[0]} begins the lines of {of}, and the comment after them is missing: {self.end!r}"
         elif not begins:
             cause = f"line {ends[0]} ends the lines of {of}, and the comment before them is missing: {self.begin!r}"
@@ -124,6 +131,11 @@ class Block:
             for comment in (self.begin, self.end)
         )
         return begins, ends
+
+    def _mentions(self, text: str) -> List[int]:
+        """The numbers of the lines that are one of the comments but for their end and what stands before its words."""
+        words = re.compile(rf"\W*(?:Begin|End) of gpufleet\.node\.{re.escape(self.concern)}\.")
+        return [number for number, line in enumerate(text.split("\n"), 1) if words.match(line)]
 
 
 def _find(text: str, comment: str) -> Optional[Match[str]]:

@@ -35,13 +35,27 @@ def entry(name: str, *conditions: str) -> str:
         (entry("acpi", "evr >= 3"), []),
         (entry("acpi", "arch = x86_64"), []),
         (entry("acpi"), []),
+        (entry("acpi") + entry("acpi", "evr = 3"), ["acpi"]),
+        (entry("a", "evr == 1"), ["a"]),
+        # What dnf does not understand keeps nothing out.
+        (entry("a", "evr ~ 1"), []),
+        (entry("a", "version = 1"), []),
+        (entry("a", "version = 1", "evr < 2"), ["a"]),
+        ('[[packages]]\nname = "a"\n[[packages.conditions]]\nkey = "evr"\ncomparator = "="\n', []),
+        ('[[packages]]\nname = "a"\n[[packages.conditions]]\nvalue = "1"\n', []),
+        # And so a file without a version, or with another.
+        (f'version = "2.0"\n{entry("a", "evr = 1")}', []),
         # One of two entries has to be met.
         (entry("a", "evr = 1") + entry("a", "evr = 2"), ["a"]),
         (entry("a", "evr = 1") + entry("a", "evr != 2"), []),
     ],
 )
 def test_a_package_is_held_where_no_entry_leaves_its_version_open(text: str, held: List[str]) -> None:
-    assert names_of(text) == held
+    assert names_of(text if text.startswith("version") else f'version = "1.0"\n{text}') == held
+
+
+def test_a_file_without_a_version_holds_nothing() -> None:
+    assert names_of(entry("a", "evr = 1")) == []
 
 
 @pytest.mark.parametrize("text", ["= 1", "packages = 3", "packages = [1]", '[[packages]]\ncomment = "x"\n'])

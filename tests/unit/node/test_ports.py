@@ -366,6 +366,36 @@ def test_a_counter_that_could_not_be_read_when_it_was_kept_has_not_grown_by_all_
     assert growth(host) == 1
 
 
+@pytest.mark.parametrize("text", ["", "garbage\n", "-1\n", "1 2\n"])
+def test_what_is_no_number_is_not_known_and_no_0_to_grow_from(tmp_path: Path, text: str) -> None:
+    host = machine(tmp_path, card(1, counters={"symbol_error": 60000}), uptime=100.0)
+    path = f"{ROOT}/0000:01:00.0/infiniband/mlx5_1/ports/1/counters/symbol_error"
+    build(tmp_path, {path: text})
+    (error,) = network(host)["ports"][0]["errors"]
+    assert (error["total"], error["growth"]) == (None, None)
+    assert error["unavailable"]["total"].endswith(f"/symbol_error reads {text.strip()!r}")
+    keep(host)
+    at(tmp_path, 5000.0)
+    set_counter(tmp_path, 1, "symbol_error", 60000)
+    (port,) = network(host)["ports"]
+    assert (port["errors"][0]["growth"], port["problems"]) == (None, [])
+
+
+def test_a_port_that_was_not_there_when_counters_were_kept_has_not_grown_by_all_it_has(tmp_path: Path) -> None:
+    host = machine(tmp_path, card(1), uptime=100.0)
+    keep(host)
+    host = machine(tmp_path, card(1), card(2, counters={"symbol_error": 60000}), uptime=5000.0)
+    _known, other = network(host)["ports"]
+    assert (other["errors"][0]["total"], other["errors"][0]["growth"], other["problems"]) == (60000, None, [])
+    # From then on it is counted.
+    keep(host)
+    at(tmp_path, 9000.0)
+    keep(host)
+    set_counter(tmp_path, 2, "symbol_error", 60002)
+    (error,) = network(host)["ports"][1]["errors"]
+    assert error["growth"] == 2
+
+
 def test_a_counter_that_began_anew_has_grown_by_all_of_it(tmp_path: Path) -> None:
     host = machine(tmp_path, card(1, counters={"symbol_error": 1000}))
     keep(host)

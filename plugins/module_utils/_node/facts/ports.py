@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.regex import regex
+from ..._machine.numbers import MAX_SHOWN
 from ..port_health import problems_of
 from . import port_record
 from .fields import Facts, Fields, read, read_as, why
@@ -52,6 +53,9 @@ STATISTICS = ("rx_crc_errors", "rx_errors", "tx_errors", "rx_missed_errors", "tx
 BUDGET_SECONDS = 10.0
 # What a counter says that the driver does not count (get_perf_mad in drivers/infiniband/core/sysfs.c).
 NOT_COUNTED = (errno.ENOSYS, errno.EOPNOTSUPP)
+# The same in older kernels (show_pma_counter).
+NO_PMA = "N/A (no PMA)"
+COUNT = regex(r"[0-9]+")
 # What of a link carries data, by the speed of a lane: 8b/10b, 128b/130b, and FLITs from PCI Express 6.
 ENCODINGS = ((64.0, 236 / 256), (8.0, 128 / 130), (0.0, 8 / 10))
 _RATE = regex(r"(\d+(?:\.\d+)?) Gb/sec")
@@ -75,8 +79,11 @@ def gather(files: Files, devices: Sequence[PciDevice], links: Mapping[str, Facts
     for alike, port in found:
         peers = [other for kind, other in found if kind == alike and other is not port]
         _compare(port, peers)
-        before = reference.counters.get(port["name"], {}) if reference else {}
-        port["errors"] = [_error(name, count, before.get(name, 0)) for name, count in port["errors"].items()]
+        before = reference.counters.get(port["name"]) if reference else {}
+        port["errors"] = [
+            _error(name, count, None if before is None else before.get(name, 0))
+            for name, count in port["errors"].items()
+        ]
         port["problems"] = problems_of(port, seconds)
         port["healthy"] = not port["problems"]
     # In the order of the fields as they are documented.
@@ -92,7 +99,7 @@ _FIELDS = (
 
 
 def _error(name: str, count: Count, before: Optional[int]) -> Facts:
-    """A counter with its growth; ``before`` is None where it could not be read then."""
+    """A counter with its growth; ``before`` is None where it could not be read then, or the port was not there."""
     total, reason = count
     fields = Fields(counter=name)
     fields.add("total", total, reason)
@@ -228,13 +235,17 @@ class _Reader:
         # The firmware may be busy.
         for _attempt in range(2):
             try:
-                return int(self._files.read(path)), ""
-            except ValueError:
-                return NONE
+                text = self._files.read(path).strip()
             except OSError as error:
                 if error.errno in NOT_COUNTED:
                     return NONE
                 reason = why(error, path)
+                continue
+            if COUNT.fullmatch(text):
+                return int(text), ""
+            if text == NO_PMA:
+                return NONE
+            reason = f"{path} reads {text[:MAX_SHOWN]!r}"
         return None, reason
 
 

@@ -20,7 +20,7 @@ from ..._kinds import steps
 from ..._linux import cpulist
 from ..._linux.cpus import FOLDER, read_online
 from .plan import SetCpus
-from .spec import CPUS, FREQUENCIES, IDLE_STATE, MAX, MIN, ON, SMT, TURBO
+from .spec import CPUS, EPP, FREQUENCIES, IDLE_STATE, MAX, MIN, ON, PREFERENCES, SMT, TURBO
 from .state import (
     BOOST,
     FILES,
@@ -156,6 +156,16 @@ def _write(files: Files, cpu: int, setting: str, file: str, value: str, refusals
         files.write_attribute(path, value)
     except OSError as error:
         refusals.setdefault(cpu, CpuRefusal(setting, path, error, found, value))
+        return
+    shown = read_cpu(files, cpu, file) if setting == EPP and value.isdecimal() else None
+    if shown in PREFERENCES:
+        # Which number that is can be seen only now, and not again: another number would read the same in another boot.
+        raise Refused(
+            f"set {setting}",
+            object=CPUS,
+            cause=f"the kernel shows {value} as {shown} on CPU {cpu}",
+            hint=f"declare {setting}: {shown}",
+        )
 
 
 def _raise(refusals: Refusals, files: Files) -> None:

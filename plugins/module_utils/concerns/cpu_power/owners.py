@@ -25,7 +25,7 @@ from ..._kinds import tunables
 from ..._kinds.tunables import BootAssignment
 from ..._linux import systemd
 from ..._linux.cpus import FOLDER
-from .spec import BIASES, CPUS, EPB, EPP, FREQUENCIES, GOVERNOR, MAX, MIN, OFF, ON, SMT, TURBO
+from .spec import BIASES, CPUS, EPB, EPP, FREQUENCIES, GOVERNOR, MAX, MIN, NAMED_PREFERENCES, OFF, ON, SMT, TURBO
 from .state import described, value_of
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ def _takes(one: BootAssignment, state: CpuPowerState) -> str:
     """The value that comes of an assignment: of several governors or preferences the first that the driver has."""
     offered = state.driver.governors if one.tunable == GOVERNOR else state.driver.preferences
     words = one.value.split("|")
-    return next((word for word in words if word in offered), words[0])
+    taken = next((word for word in words if word in offered), words[0])
+    return NAMED_PREFERENCES.get(taken, taken) if one.tunable == EPP else taken
 
 
 def _owned(one: BootAssignment, wanted: Optional[str]) -> OwnedByAnother:

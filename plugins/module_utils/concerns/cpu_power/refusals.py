@@ -74,7 +74,7 @@ def _refuse_preference(state: CpuPowerState, texts: Mapping[str, str]) -> None:
             hint="declare one of them",
         )
     governors = {texts[GOVERNOR]} if GOVERNOR in texts else set(state.found.get(GOVERNOR, {}).values())
-    if state.hands_over and PERFORMANCE in governors and wanted not in (PERFORMANCE, "0"):
+    if state.hands_over and PERFORMANCE in governors and wanted != PERFORMANCE:
         raise _impossible(
             EPP,
             cause=f"under the governor performance the driver {state.driver.name} takes no other than performance",

@@ -39,6 +39,9 @@ FAIL, WAIT, SKIP = "fail", "wait", "skip"
 
 # Documentation/admin-guide/pm/intel_pstate.rst. The preference has underscores, the bias hyphens; it reads as a number.
 PREFERENCES = (PERFORMANCE, "balance_performance", "balance_power", "power")
+# drivers/cpufreq/intel_pstate.c and amd-pstate.c: the ends of the scale have the same name on every server. What reads
+# as one of the names between them goes by the model, the firmware and the release.
+NAMED_PREFERENCES = {"0": PERFORMANCE, "255": "power"}
 BIASES = {PERFORMANCE: "0", "balance-performance": "4", "normal": "6", "balance-power": "8", "power": "15"}
 
 _WORD = regex(r"[A-Za-z0-9_-]+")
@@ -112,8 +115,11 @@ def _governor(text: str) -> str:
 
 
 def _preference(text: str) -> str:
-    if text in PREFERENCES or (text.isascii() and text.isdigit() and int(text) <= 255):
+    if text in PREFERENCES:
         return text
+    if text.isascii() and text.isdigit() and int(text) <= 255:
+        number = str(int(text))
+        return NAMED_PREFERENCES.get(number, number)
     hint = did_you_mean(text.replace("-", "_"), PREFERENCES, otherwise=f"use one of {', '.join(PREFERENCES)}")
     raise _wrong(EPP, "it is neither a preference nor a number from 0 to 255", text, hint=hint)
 

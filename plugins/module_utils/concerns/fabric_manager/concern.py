@@ -76,6 +76,8 @@ class FabricManager:
         state = FabricState(machine, known, known, tuple(found), daemons.driver_versions(files))
         if machine.needs_fabric_manager or wants_imex:
             state = replace(state, operator=OPERATOR if files.is_folder(f"{OPERATOR}/usr/bin") else "")
+        if machine.ports and machine.needs_fabric_manager and found[0].process is None and not found[0].outside:
+            state = replace(state, lacking=hardware.lacking(host))
         if declaration.hold and (restoring or machine.needs_fabric_manager or wants_imex):
             programs = [FABRIC_MANAGER] if restoring or machine.needs_fabric_manager else []
             programs += [IMEX] if restoring or wants_imex else []
@@ -223,7 +225,8 @@ def _is_disputed(state: FabricState, wanted: WantedDaemon) -> bool:
     text = config.text if config is not None else None
     unclear = bool(wanted.values) and (text is None or bool(contradictions(text)))
     other = daemon.outside or daemon.status == systemd.MASKED or daemon.version not in (driver.loaded, driver.at_boot)
-    return bool(state.operator or other or not daemon.version or driver.loaded != driver.at_boot or unclear)
+    lacking = bool(state.lacking) and daemon.program is FABRIC_MANAGER
+    return bool(state.operator or other or lacking or not daemon.version or driver.loaded != driver.at_boot or unclear)
 
 
 def _starts_or_stops(state: FabricState, needed: Tuple[bool, bool], restoring: bool) -> bool:

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 SWITCH_CLASS = "0x0680"
 MELLANOX = "0x15b3"
 MARK = "SW_MNG"
+# What nvidia-fabricmanager-start.sh needs to reach switches behind such ports: '"/opt/nvidia/nvlsm/sbin/nvlsm" does not
+# exist', 'Kernel module "ib_umad" has not been loaded, fabric manager cannot start'; without ibstat it finds no port.
+NVLSM, IBSTAT, IB_UMAD = "nvlsm", "ibstat", "ib_umad"
+NVLSM_PATH = "/opt/nvidia/nvlsm/sbin/nvlsm"
+# The module's class is there too where it is built into the kernel.
+IB_UMAD_SIGNS = (f"/sys/module/{IB_UMAD}", "/sys/class/infiniband_mad")
 # A device whose firmware is broken answers after many seconds, or never.
 VPD_SECONDS = 10.0
 
@@ -88,6 +94,17 @@ def read(host: Host, known: Mapping[str, bool]) -> Hardware:
     else:
         ports = _managing(host, there)
     return Hardware(len(models), ports=ports, asked=tuple(there))
+
+
+def lacking(host: Host) -> Tuple[str, ...]:
+    """What a machine with management ports lacks, so that the Fabric Manager would not start."""
+    files, find = host.files, host.commands.find
+    there = {
+        NVLSM: files.exists(NVLSM_PATH),
+        IBSTAT: find(IBSTAT) is not None,
+        IB_UMAD: any(map(files.exists, IB_UMAD_SIGNS)),
+    }
+    return tuple(name for name, is_there in there.items() if not is_there)
 
 
 def _is_behind_bridges(model: str) -> bool:

@@ -22,10 +22,11 @@ from ..._core.planning import boot_change, file_action
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace
 from ..._kinds import versionlock
-from ..._kinds.units import RUNNING, SERVICE, START, service_row, service_step, start_step
+from ..._kinds.units import RUNNING, SERVICE, START, STOPPED, service_row, service_step, start_step
 from ..._linux import systemd
 from . import holds, imex, notes
-from .daemons import CONFIG
+from .daemons import CONFIG, FABRIC_MANAGER
+from .hardware import IB_UMAD, IBSTAT, NVLSM
 from .key_values import changed, contradictions
 from .notes import Started
 from .rows import CHANNEL, HELD, HOLD, NODES, skew, versions
@@ -37,6 +38,20 @@ if TYPE_CHECKING:
     from .state import FabricDesired, FabricState, WantedDaemon
 
 
+# By what is lacking: what to do about it.
+REMEDIES = {
+    NVLSM: "install the package nvlsm of NVIDIA's repository, whose version is not that of the driver",
+    IBSTAT: "install ibstat (infiniband-diags)",
+    IB_UMAD: "load ib_umad, also at boot, as kernel_modules does",
+}
+
+
+class ModuleNotLoaded(NotInEffect):
+    """Nothing is lacking but the module ib_umad; ``kernel_modules`` may be about to load it."""
+
+    code = "no_ib_umad"
+
+
 def refuse_impossible(state: FabricState, desired: FabricDesired, scope: Scope) -> None:
     """Raise for what no step of ours could bring."""
     for wanted in desired.daemons:
@@ -44,6 +59,8 @@ def refuse_impossible(state: FabricState, desired: FabricDesired, scope: Scope) 
             _refuse_owners(state, wanted)
             _refuse_missing(state, wanted.daemon, scope)
             _refuse_skew(state, wanted.daemon, scope)
+            if wanted.daemon.program is FABRIC_MANAGER:
+                _refuse_lacking(state, wanted.daemon)
             _refuse_files(wanted)
 
 
@@ -109,6 +126,24 @@ def _refuse_skew(state: FabricState, daemon: Daemon, scope: Scope) -> None:
         hint=hint,
     )
     error.settings = rows
+    raise error
+
+
+def _refuse_lacking(state: FabricState, daemon: Daemon) -> None:
+    """Behind management ports the daemon starts with a subnet manager and the kernel's way to it, or not at all."""
+    if not state.lacking:
+        return
+    words = [
+        f"the module {name} is not loaded" if name == IB_UMAD else f"{name} is not installed" for name in state.lacking
+    ]
+    kind = ModuleNotLoaded if state.lacking == (IB_UMAD,) else NotInEffect
+    error = kind(
+        f"run {daemon.program.title} ({{}})",
+        object=daemon.unit,
+        cause=f"{' and '.join(words)}, and this machine has {state.hardware.words}",
+        hint=", and ".join(REMEDIES[name] for name in state.lacking),
+    )
+    error.settings = (service_row(daemon.unit, RUNNING, STOPPED),)
     raise error
 
 

@@ -27,7 +27,7 @@ class FabricState:
 
     ``clients`` compute on GPUs, looked for only where a daemon is to be started or stopped. ``addresses`` are those of
     this node. ``channel`` is whether channel 0 is there, now and at boot. ``operator`` is the folder of a driver that a
-    container brought.
+    container brought. ``lacking`` is what a Fabric Manager that does not run lacks (``hardware.lacking``).
     """
 
     hardware: Hardware
@@ -42,6 +42,7 @@ class FabricState:
     domain: Domain = Domain()
     channel: Tuple[Optional[str], Optional[str]] = (None, None)
     operator: str = ""
+    lacking: Tuple[str, ...] = ()
 
 
 @frozen

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Dict, FrozenSet, Iterable, List, Mapping, Opti
 
 from ..._core.regex import regex
 from ..._kinds.own_files import header_of
-from ..._linux import cpulist, systemd
-from .spec import FACTORS, HIGHEST_WEIGHT, LIMITS, NAME
+from ..._linux import cpulist, systemd, systemd_numbers
+from ..._linux.systemd_numbers import INFINITY, MAX
+from .spec import HIGHEST_WEIGHT, LIMITS, NAME
 from .state import CPUS, MEMORY, PARENT, SWAP, WEIGHT
 
 if TYPE_CHECKING:
@@ -24,10 +25,8 @@ if TYPE_CHECKING:
     from .state import WantedSlice
 
 CGROUP = "/sys/fs/cgroup"
-INFINITY = "infinity"
 SLICE = regex(r"gpu-(?:node)?[0-9]+\.slice", re.ASCII)
 DIRECTIVES = {CPUS: "AllowedCPUs", MEMORY: "AllowedMemoryNodes", SWAP: "MemorySwapMax", WEIGHT: "IOWeight"}
-SIZES = {"": 1, "B": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 ABOUT = regex(r"^Description=(.+)$", re.MULTILINE)
 
 
@@ -145,18 +144,15 @@ def _numbers(text: str) -> FrozenSet[int]:
 
 
 def _size(text: str) -> str:
-    if text == INFINITY or text == str(2**64 - 1):
-        return INFINITY
-    match = re.fullmatch(r"([0-9]+)([BKMGT]?)", text)
-    return str(int(match[1]) * SIZES[match[2]]) if match else ""
+    value = MAX if text == INFINITY else systemd_numbers.size(text)
+    return "" if value is None else INFINITY if value == MAX else str(value)
 
 
 def _weight(text: str) -> str:
-    return text if text.isdecimal() and 1 <= int(text) <= HIGHEST_WEIGHT else ""
+    value = systemd_numbers.number(text)
+    return str(value) if value is not None and 1 <= value <= HIGHEST_WEIGHT else ""
 
 
 def _rate(text: str) -> str:
-    if text == INFINITY:
-        return INFINITY
-    match = re.fullmatch(r"([0-9]+)([KMGT]?)", text)
-    return str(int(match[1]) * FACTORS[match[2]]) if match else ""
+    value = MAX if text == INFINITY else systemd_numbers.size(text, systemd_numbers.DECIMAL)
+    return "" if value is None else INFINITY if value == MAX else str(value)

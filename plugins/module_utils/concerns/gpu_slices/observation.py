@@ -13,6 +13,7 @@ from ..._core.value import replace
 from ..._kinds import units
 from ..._kinds.own_files import OwnFile
 from ..._linux import systemd
+from ..._linux.systemd_numbers import INFINITY
 from ..._machine import processes
 from . import files as slice_files
 from .launch import RULE, RULE_SETTING, fault_of
@@ -189,7 +190,7 @@ def _given(host: Host, names: Tuple[str, ...]) -> Dict[str, Mapping[str, str]]:
 
 
 def _without_infinity(values: Dict[str, str]) -> Dict[str, str]:
-    return {setting: value for setting, value in values.items() if value != slice_files.INFINITY}
+    return {setting: value for setting, value in values.items() if value != INFINITY}
 
 
 def _users(files: Files, name: str) -> Tuple[str, ...]:

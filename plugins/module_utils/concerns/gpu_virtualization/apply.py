@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 from ..._core import steps
 from ..._core.change import RunCommand, Step, WriteAttribute
@@ -68,7 +68,13 @@ def bind(action: Bind, step: Step, host: Host) -> None:
         try:
             if closed:
                 _close(function, host)
-            others = [read_function(host.files, address) for address in action.spared if address != action.address]
+            others = [
+                other
+                for address, driver in action.spared
+                for other in [read_function(host.files, address)]
+                # One that changed already may be in use again: to leave the rest would leave it half done for good.
+                if address != action.address and other.driver != driver
+            ]
             error = in_use({**holders_of(host, others), **holders_of(host, [function], with_persistenced=True)}, AGAIN)
             if error is not None:
                 raise error
@@ -96,14 +102,16 @@ def enable_functions(action: EnableFunctions, host: Host) -> None:
     query = (TOOL, "-i", gpu.address, "--query-gpu=persistence_mode", "--format=csv,noheader")
     persistent = steps.run(RunCommand(query, f"query persistence mode of {gpu.address}"), host).strip() == "Enabled"
     _set_persistence(gpu, "0", host)
-    found = with_users(host, gpu, vgpus.read(host.files, gpu.address), with_persistenced=True)
-    users = [*found.users, *(name for part in found.functions for name in part.holders)]
     try:
-        if users:
-            raise vgpus_in_use(gpu.address, users, AGAIN)
+        _refuse_users(host, gpu)
         verb, word = ("-e", "enable") if action.enable else ("-d", "disable")
         command = RunCommand((vgpus.TOOL, verb, gpu.address), f"{word} virtual functions of {gpu.address}")
-        steps.run(command, host)
+        try:
+            steps.run(command, host)
+        except Refused:
+            # Persistence mode is off, so that whoever has it open now came after the look.
+            _refuse_users(host, gpu)
+            raise
     finally:
         if persistent:
             _set_persistence(gpu, "1", host)
@@ -122,7 +130,13 @@ def make_vgpus(action: MakeVgpus, step: Step, host: Host) -> None:
     if users:
         raise vgpus_in_use(action.address, users, AGAIN)
     for part in goes:
-        _write(f"{PCI}/{part.address}/{vgpus.CURRENT}", "0", step, host)
+        try:
+            _write(f"{PCI}/{part.address}/{vgpus.CURRENT}", "0", step, host)
+        except Refused:
+            users = _users(host, read_function(host.files, action.address), part.address)
+            if users:
+                raise vgpus_in_use(action.address, users, AGAIN) from None
+            raise
     for name in comes:
         number = found.number(name)
         # What a function takes depends on the vGPUs of all others.
@@ -132,6 +146,20 @@ def make_vgpus(action: MakeVgpus, step: Step, host: Host) -> None:
             cause = f"the driver makes no more of the type {name} on this GPU"
             raise Refused("make a vGPU on {}", object=action.address, cause=cause, hint="declare fewer, or of one type")
         _write(f"{PCI}/{place}/{vgpus.CURRENT}", str(number), step, host)
+
+
+def _refuse_users(host: Host, gpu: Function) -> None:
+    """Raise ``InUse`` where somebody has the GPU or one of its virtual functions open."""
+    users = _users(host, gpu)
+    if users:
+        raise vgpus_in_use(gpu.address, users, AGAIN)
+
+
+def _users(host: Host, gpu: Function, part: str = "") -> List[str]:
+    """Who has the GPU and its virtual functions open, or one ``part`` of these."""
+    found = with_users(host, gpu, vgpus.read(host.files, gpu.address), with_persistenced=True)
+    of_functions = [name for one in found.functions if part in ("", one.address) for name in one.holders]
+    return of_functions if part else [*found.users, *of_functions]
 
 
 def _is_ready(host: Host, address: str) -> bool:

@@ -52,13 +52,13 @@ SHOWN = 4
 class Bind(RoomAction):
     """Bind a function to a driver, None for none; one that is in use is refused.
 
-    ``spared`` are the functions that change together, with this one, where they are left as they are while one of them
-    is in use.
+    ``spared`` are the functions that change together, with this one, and the driver that each is to have, where they
+    are left as they are while one of them is in use that has yet to change.
     """
 
     address: str
     driver: Optional[str]
-    spared: Tuple[str, ...] = ()
+    spared: Tuple[Tuple[str, Optional[str]], ...] = ()
 
 
 @frozen
@@ -297,7 +297,8 @@ def _steps(
             steps.append(Step(WriteAttribute(path, value), (effective_change(override),), probes=(path,)))
         if _late(driver):
             wanted = None if driver.wanted is None else str(driver.wanted)
-            spared = _together(state, desired, address) if state.when_busy == SKIP else ()
+            others = _together(state, desired, address) if state.when_busy == SKIP else ()
+            spared = tuple((other, desired.goals[other].driver) for other in others)
             steps.append(Step(Bind(address, wanted, spared), (effective_change(driver),), probes=(path,)))
     return steps
 

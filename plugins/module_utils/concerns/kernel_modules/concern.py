@@ -60,7 +60,7 @@ class KernelModules:
     apply_at_boot = False
     registration = Registration(
         after=("hugepages",),
-        cures=("no_driver",),
+        cures=("no_driver", "no_ib_umad"),
         owns=("kernel argument module_blacklist", "kernel argument modprobe.blacklist"),
     )
 

@@ -71,11 +71,12 @@ def _conflict(geometry: Geometry, profiles: Sequence[Profile]) -> str:
     """Why a GPU cannot have these at once, wherever they lie. Empty where it can."""
     slices = sum(profile.slices for profile in profiles)
     if slices > geometry.slices:
-        return f"{slices} compute slices are wanted, and the GPU has {geometry.slices}"
+        counts = ", ".join(f"{profiles.count(one)} x {one.name}" for one in dict.fromkeys(profiles))
+        return f"{counts} take {slices} compute slices, and the GPU has {geometry.slices}"
     for profile in profiles:
         count = profiles.count(profile)
         if count > profile.most:
-            return f"{count} of {profile.name} are wanted, and the GPU has room for {profile.most}"
+            return f"{count} x {profile.name} are declared, and the GPU has room for {profile.most}"
     for index, one in enumerate(profiles):
         for other in profiles[index + 1 :]:
             if _want_same_media(one, other):

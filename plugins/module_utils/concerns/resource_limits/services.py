@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Opt
 from ..._kinds.open_files import NrOpenTooLow
 from ..._kinds.own_files import Key, header_of
 from ..._kinds.service_values import DEFAULT, Effective, ServiceValues
-from ..._linux import systemd
-from .spec import INFINITY
+from ..._linux import systemd, systemd_numbers
+from ..._linux.systemd_numbers import INFINITY
 
 if TYPE_CHECKING:
     from ..._core.protocols import Files, Host
@@ -26,9 +26,8 @@ IN_PROC = {
     "Max processes": "nproc",
     "Max realtime priority": "rtprio",
 }
-SIZES = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5, "E": 1024**6}
 # As some releases show infinity.
-NO_LIMIT = str(2**64 - 1)
+NO_LIMIT = str(systemd_numbers.MAX)
 
 
 class LimitsOfServices(ServiceValues):
@@ -92,21 +91,7 @@ def refuse_impossible(wanted: Mapping[Key, Optional[str]], nr_open: NrOpen) -> N
 
 def _parsed(item: str, text: str) -> Optional[str]:
     """A limit as systemd reads it (systemd.exec(5)); None for a line that it ignores."""
-    if not text:
-        return ""
-    parts = [_number(item, part) for part in text.split(":")]
-    if len(parts) > 2 or None in parts:
-        return None
-    return f"{parts[0]}:{parts[-1]}"
-
-
-def _number(item: str, text: str) -> Optional[str]:
-    if text == INFINITY:
-        return text
-    match = re.fullmatch(r"([0-9]+)([KMGTPE]?)", text)
-    if match is None or (match[2] and item != "memlock"):
-        return None
-    return str(int(match[1]) * SIZES[match[2]])
+    return systemd_numbers.limit(text, is_size=item == "memlock") if text else ""
 
 
 def _shown(block: systemd.Properties, prefix: str) -> Dict[str, str]:

@@ -14,12 +14,13 @@ from ..._core.value import field, frozen
 from ..._kinds.own_files import FilesDeclaration, Key
 from ..._kinds.service_values import DEFAULT
 from ..._linux.systemd import is_service, is_template
+from ..._linux.systemd_numbers import INFINITY
 
 # The asterisk of limits.conf(5) does not mean root, who gets lines of his own.
 ALL_USERS, ROOT = "*", "root"
 SOFT, HARD = "soft", "hard"
 TYPES = (SOFT, HARD)
-UNLIMITED, INFINITY = "unlimited", "infinity"
+UNLIMITED = "unlimited"
 ITEMS = ("memlock", "nofile", "nproc", "rtprio")
 KIB = {"K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
 HIGHEST_PRIORITY = 99

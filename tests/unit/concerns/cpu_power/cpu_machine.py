@@ -162,6 +162,10 @@ def _smt(control: str) -> Dict[str, str]:
     return {f"{CPU}/smt/control": f"{control}\n", f"{CPU}/smt/active": f"{active}\n"}
 
 
+# intel_pstate.c since 5.9 (epp_values), on a CPU without values of its own.
+SHOWN_AS = {"0": "performance", "128": "balance_performance", "192": "balance_power", "255": "power"}
+
+
 class CpuMachine:
     """Four CPUs, of which 2 and 3 are the second threads of 0 and 1.
 
@@ -177,6 +181,8 @@ class CpuMachine:
     ) -> None:
         self.root = root
         self.refuses: Dict[str, int] = {}
+        # amd-pstate.c of Linux 6.3 to 6.14 knows names only.
+        self.takes_numbers = True
         common = {
             f"{CPU}/online": "0-3\n",
             f"{CPU}/possible": "0-3\n",
@@ -278,11 +284,11 @@ class CpuMachine:
     def _preference(self, files: KernelFiles, path: re.Match[str], value: str) -> None:
         self._refuse(path[0])
         governor = files.read(f"{os.path.dirname(path[0])}/scaling_governor").strip()
-        if value not in PREFERENCES.split() and not value.isdecimal():
+        if value not in PREFERENCES.split() and not (value.isdecimal() and self.takes_numbers):
             raise refusal(errno.EINVAL, path[0])
         if self._driver(path[1]) in ACTIVE and governor == "performance" and value not in ("performance", "0"):
             raise refusal(errno.EBUSY, path[0])
-        files.store(path[0], {"0": "performance", "255": "power"}.get(value, value))
+        files.store(path[0], SHOWN_AS.get(value, value))
 
     def _frequency(self, files: KernelFiles, path: re.Match[str], value: str) -> None:
         """Out of range, or beyond the other one, a value is clamped without a word."""

@@ -16,7 +16,6 @@ import pytest
 from ansible_collections.gpufleet.node.node.boot import boot
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
     InUse,
-    NotInEffect,
     OwnedByAnother,
     Refused,
 )
@@ -31,6 +30,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.cpu_power.cpu_machine
     MODULES,
     CpuMachine,
     acpi,
+    amd_active,
     amd_passive,
     changes_of,
     grace,
@@ -417,11 +417,25 @@ def test_turbo_that_the_firmware_has_off_is_said(tmp_path: Path) -> None:
     )
 
 
-def test_a_number_for_which_the_kernel_has_a_name_is_not_in_effect(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", range(256))
+def test_a_number_that_is_declared_is_compared_as_the_kernel_shows_it(tmp_path: Path, number: int) -> None:
     machine = CpuMachine(tmp_path, intel_active())
-    with pytest.raises(NotInEffect) as caught:
-        run(machine, energy_performance_preference="255")
-    assert (caught.value.found, caught.value.wanted) == ("power", "255")
+    for cpu in range(4):
+        machine.put(f"{CPU}/cpu{cpu}/{PREFERENCE}", "7" if number != 7 else "8")
+    if number in (128, 192):
+        with pytest.raises(Refused, match=rf"the kernel shows {number} as (balance_\w+) on CPU 0. Declare .*: \1\."):
+            run(machine, energy_performance_preference=str(number))
+        return
+    assert run(machine, energy_performance_preference=f"{number:03}").changes
+    assert machine.each(PREFERENCE) == [{0: "performance", 255: "power"}.get(number, str(number))] * 4
+    assert not run(machine, energy_performance_preference=f"{number:03}").changes
+
+
+def test_a_driver_that_takes_only_names_is_given_the_name_of_a_number(tmp_path: Path) -> None:
+    machine = CpuMachine(tmp_path, amd_active())
+    machine.takes_numbers = False
+    run(machine, energy_performance_preference="255")
+    assert machine.each(PREFERENCE) == ["power"] * 4
 
 
 def test_a_cpu_that_goes_offline_meanwhile_is_no_failure(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ IMEX_CFG = "/etc/nvidia-imex/config.cfg"
 NODES_CFG = "/etc/nvidia-imex/nodes_config.cfg"
 DPKG = "/var/lib/dpkg/status"
 LOCKS = "/etc/dnf/plugins/versionlock.list"
+NVLSM, IB_UMAD = "/opt/nvidia/nvlsm/sbin/nvlsm", "/sys/module/ib_umad"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 VENDOR = "/usr/lib/systemd/system"
 GROUPS = "/sys/fs/cgroup/system.slice"
@@ -230,6 +231,10 @@ class FabricMachine:
         programs["systemctl"] = self.systemd
         programs["apt-mark"] = self._apt_mark
         programs["grep"] = self._grep
+        if kind == B200:
+            self.write(NVLSM, "a program\n")
+            self.write(f"{IB_UMAD}/refcnt", "2\n")
+            programs["ibstat"] = lambda argv: self._ran(argv, Completed(0, "", ""))
         for unit in installed:
             programs[COMMANDS[unit]] = self._version
         if IMEX_UNIT in installed:

@@ -243,7 +243,7 @@ def test_what_somebody_else_wrote_after_the_start_is_not_taken_for_read(tmp_path
     machine.run(config={"LOG_LEVEL": 4})
     machine.edit(CFG, "LOG_LEVEL=4", "LOG_LEVEL=3")
     rows = machine.rows(config={"LOG_LEVEL": 3})
-    assert rows[(CFG, "LOG_LEVEL")] == ("3", "as before the change", "3", PENDING)
+    assert rows[(CFG, "LOG_LEVEL")] == ("3", "an older version", "3", PENDING)
     # What was written before it started has been read.
     machine.edit(CFG, "LOG_LEVEL=3", "LOG_LEVEL=2", at=time.time() - 4000)
     assert machine.rows(config={"LOG_LEVEL": 2})[(CFG, "LOG_LEVEL")] == ("2", "2", "2", IN_SYNC)
@@ -418,7 +418,8 @@ def test_the_locks_of_dnf_5_are_read_and_what_they_lack_is_told(tmp_path: Path) 
     assert (entry.object, entry.hint) == (name, f"run dnf versionlock add {name}, or set hold: false")
     machine.write(
         "/etc/dnf/versionlock.toml",
-        f'[[packages]]\nname = "{name}"\n[[packages.conditions]]\nkey = "evr"\ncomparator = "="\nvalue = "1"\n',
+        f'version = "1.0"\n[[packages]]\nname = "{name}"\n'
+        '[[packages.conditions]]\nkey = "evr"\ncomparator = "="\nvalue = "1"\n',
     )
     outcome = machine.run(service="if_needed", strict=True)
     assert (outcome.boot["held"], outcome.remaining.unmanaged) == ([name], ())

@@ -7,17 +7,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import pytest
-from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
+from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError, NotInEffect
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.fabric_manager.spec import parse
 from ansible_collections.gpufleet.node.tests.unit.concerns.fabric_manager.fabric_machine import (
+    B200,
     CFG,
     DRIVER,
     FM_UNIT,
     GB200,
+    H100,
+    IB_UMAD,
     IMEX_UNIT,
+    NVLSM,
     PCIE,
     FabricMachine,
 )
@@ -181,3 +185,64 @@ def test_nodes_without_this_one_are_refused(tmp_path: Path) -> None:
         "Cannot use imex_nodes: none of these addresses belongs to this node (found 127.0.0.1, 192.0.2.12, "
         "2001:db8::12, ::1). Add the management address of this node, at the same place on all nodes of the domain."
     )
+
+
+LACKING: Dict[str, Any] = {
+    "nvlsm": (
+        ["nvlsm"],
+        "nvlsm is not installed",
+        "Install the package nvlsm of NVIDIA's repository, whose version is not that of the driver.",
+        "not_in_effect",
+    ),
+    "ibstat": (["ibstat"], "ibstat is not installed", "Install ibstat (infiniband-diags).", "not_in_effect"),
+    "ib_umad": (
+        ["ib_umad"],
+        "the module ib_umad is not loaded",
+        "Load ib_umad, also at boot, as kernel_modules does.",
+        "no_ib_umad",
+    ),
+    "both": (
+        ["ibstat", "ib_umad"],
+        "ibstat is not installed and the module ib_umad is not loaded",
+        "Install ibstat (infiniband-diags), and load ib_umad, also at boot, as kernel_modules does.",
+        "not_in_effect",
+    ),
+}
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+@pytest.mark.parametrize(("names", "cause", "hint", "code"), LACKING.values(), ids=LACKING)
+def test_what_the_fabric_manager_lacks_behind_management_ports_is_said_before_it_is_started(
+    tmp_path: Path, names: List[str], cause: str, hint: str, code: str, check_mode: bool
+) -> None:
+    machine = FabricMachine(tmp_path, B200, running=False, enabled=False)
+    take_away(machine, names)
+    with pytest.raises(NotInEffect) as refused:
+        machine.run(service="if_needed", check_mode=check_mode)
+    assert str(refused.value) == (
+        f"Cannot run the Fabric Manager (nvidia-fabricmanager.service): {cause}, and this machine has 2 management"
+        f" ports of NVSwitches. {hint}"
+    )
+    assert (refused.value.code, machine.systemd.started) == (code, [])
+
+
+def test_with_all_of_it_the_fabric_manager_is_started(tmp_path: Path) -> None:
+    machine = FabricMachine(tmp_path, B200, running=False, enabled=False)
+    machine.run(service="if_needed")
+    assert machine.systemd.running(FM_UNIT)
+
+
+@pytest.mark.parametrize("kind", [H100, B200], ids=["h100", "b200, running"])
+def test_nothing_of_it_is_asked_where_it_is_not_needed(tmp_path: Path, kind: str) -> None:
+    machine = FabricMachine(tmp_path, kind, running=kind == B200)
+    take_away(machine, ["nvlsm", "ibstat", "ib_umad"])
+    machine.run(service="if_needed")
+
+
+def take_away(machine: FabricMachine, names: List[str]) -> None:
+    machine.host.commands.programs.pop("ibstat" if "ibstat" in names else "", None)
+    for name, path in (("nvlsm", NVLSM), ("ib_umad", f"{IB_UMAD}/refcnt")):
+        if name in names:
+            machine.path(path).unlink(missing_ok=True)
+    if "ib_umad" in names and machine.path(IB_UMAD).exists():
+        machine.path(IB_UMAD).rmdir()

@@ -282,6 +282,23 @@ def test_skip_also_spares_a_gpu_whose_client_came_after_the_look(
     assert machine.drivers(*GPUS, SOUND) == [VFIO] * 4
 
 
+@pytest.mark.parametrize("when_busy", ["skip", "fail"])
+def test_the_rest_of_a_group_changes_though_the_first_of_it_is_in_use_again_as_wanted(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, when_busy: str
+) -> None:
+    machine.run(gpus=ALL)
+    bind = apply.bind
+
+    def job_starts(action: Bind, *arguments: Any) -> None:
+        bind(action, *arguments)
+        if action.address == CARD:
+            machine.open(4711, f"/dev/nvidia{MINORS[CARD]}")
+
+    monkeypatch.setattr(apply, "bind", job_starts)
+    machine.run(state="absent", when_busy=when_busy)
+    assert machine.drivers(*GPUS, SOUND) == ["nvidia", "nvidia", "nvidia", "snd_hda_intel"]
+
+
 def client_goes_when_the_gpu_opens(machine: Machine) -> None:
     smi = machine.host.commands.programs["nvidia-smi"]
 

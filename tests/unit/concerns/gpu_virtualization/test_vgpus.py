@@ -161,6 +161,38 @@ def test_skip_also_spares_a_vgpu_that_a_virtual_machine_got_after_the_look(
     assert (machine.types(), outcome.remaining.needs) == ([1020, 0, 0, 0], ("idle_gpu",))
 
 
+def test_skip_also_spares_a_gpu_whose_client_came_when_nothing_was_looked_at_any_more(machine: VgpuMachine) -> None:
+    manage = machine.host.commands.programs["sriov-manage"]
+
+    def client_comes(argv: Any) -> Completed:
+        machine.open(4711, "/dev/nvidia0")
+        return manage(argv)
+
+    machine.host.commands.programs["sriov-manage"] = client_comes
+    outcome = machine.run(gpus=wanted("H100-20C", 2), when_busy="skip")
+    assert (machine.enabled, machine.persistent, outcome.remaining.needs) == (False, True, ("idle_gpu",))
+    machine.end(4711)
+    with pytest.raises(InUse, match=r"in use by python3 \(pid 4711"):
+        machine.run(gpus=wanted("H100-20C", 2))
+
+
+def test_skip_also_spares_a_vgpu_that_the_driver_refuses_to_remove_from_a_virtual_machine(
+    machine: VgpuMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.run(gpus=wanted("H100-20C", 1))
+    write = apply._write
+
+    def machine_starts(path: str, value: str, *arguments: Any) -> None:
+        if value == "0":
+            machine.open(4711, "/dev/vfio/30", "qemu-system-x86")
+            raise Refused("set vGPUs", object=FIRST, cause="the kernel refused the value: Device or resource busy")
+        write(path, value, *arguments)
+
+    monkeypatch.setattr(apply, "_write", machine_starts)
+    outcome = machine.run(gpus=wanted("H100-40C", 1), when_busy="skip")
+    assert (machine.types(), outcome.remaining.needs) == ([1020, 0, 0, 0], ("idle_gpu",))
+
+
 def test_a_run_that_is_killed_anywhere_is_completed_by_the_next_and_can_be_given_back(tmp_path: Path) -> None:
     for number in range(1, 30):
         machine = VgpuMachine(tmp_path / str(number))

@@ -276,15 +276,15 @@ def case(
         # Layouts that do not fit.
         case(
             "too many slices",
-            f"{DIVIDE}8 compute slices are wanted, and the GPU has 7; on {THE_H100} there is no room for 1 x 4g.40gb. "
-            "The nearest possible layout is 4g.40gb@0, and it leaves room for 3 x 1g.10gb or 1 x 2g.20gb or 1 x "
-            "3g.40gb or 1 x 1g.10gb+me or 2 x 1g.20gb.",
+            f"{DIVIDE}2 x 4g.40gb take 8 compute slices, and the GPU has 7; on {THE_H100} there is no room for 1 x "
+            "4g.40gb. The nearest possible layout is 4g.40gb@0, and it leaves room for 3 x 1g.10gb or 1 x 2g.20gb or 1 "
+            "x 3g.40gb or 1 x 1g.10gb+me or 2 x 1g.20gb.",
             first(instances=["4g", "4g"]),
         ),
         case(
             "too many of all",
-            f"{DIVIDE}128 compute slices are wanted, and the GPU has 7; on {THE_H100} there is no room for 121 x "
-            "1g.10gb. The nearest possible layout is 1g.10gb@0-6.",
+            f"{DIVIDE}128 x 1g.10gb take 128 compute slices, and the GPU has 7; on {THE_H100} there is no room for 121 "
+            "x 1g.10gb. The nearest possible layout is 1g.10gb@0-6.",
             first(instances=[{"profile": "1g", "count": 64}] * 2),
         ),
         case(
@@ -295,7 +295,7 @@ def case(
         ),
         case(
             "a profile that there can be once",
-            f"{DIVIDE}2 of 1g.10gb+me are wanted, and the GPU has room for 1; on {THE_H100} there is no room for 1 x "
+            f"{DIVIDE}2 x 1g.10gb+me are declared, and the GPU has room for 1; on {THE_H100} there is no room for 1 x "
             "1g.10gb+me. The nearest possible layout is 1g.10gb+me@0, and it leaves room for 6 x 1g.10gb or 2 x "
             "2g.20gb or 1 x 3g.40gb or 3 x 1g.20gb.",
             one("1g+me", count=2),

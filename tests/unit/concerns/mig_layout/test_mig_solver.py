@@ -276,12 +276,12 @@ NOT_TOGETHER: Dict[str, Tuple[Geometry, Tuple[WantedInstance, ...], str]] = {
     "too many compute slices": (
         H100,
         tuple(whole(H100, number) for number in (FOUR, TWO, TWO)),
-        "8 compute slices are wanted, and the GPU has 7",
+        "1 x 4g.40gb, 2 x 2g.20gb take 8 compute slices, and the GPU has 7",
     ),
     "too many of one": (
         H100,
         (whole(H100, DOUBLE),) * 5,
-        "5 of 1g.20gb are wanted, and the GPU has room for 4",
+        "5 x 1g.20gb are declared, and the GPU has room for 4",
     ),
     "one set of media extensions": (
         geometries()["a30"],
