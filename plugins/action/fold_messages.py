@@ -15,15 +15,15 @@ from ..plugin_utils.fleet_text import on
 
 
 def texts_of(variables: Mapping[str, Any], paths: Sequence[str]) -> Iterator[str]:
-    """What a host has to say: variables, also parts of them such as ``look.refused``, that hold a text or a list."""
+    """The first of the variables that a host has, also a part of one such as ``look.refused``: a text or a list."""
     for path in paths:
         value: Any = variables
         for part in path.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
-        for text in value if isinstance(value, (list, tuple)) else [value]:
-            words = " ".join(str(text or "").split())
-            if words:
-                yield words
+        texts = [" ".join(str(text or "").split()) for text in (value if isinstance(value, (list, tuple)) else [value])]
+        if any(texts):
+            yield from filter(None, texts)
+            return
 
 
 class ActionModule(FleetAction):

@@ -146,6 +146,12 @@ nodes:
   description: The names of the hosts by the worst status found there; V(unreachable) are those without an answer.
   returned: always
   type: dict
+verdicts:
+  description:
+    - The worst status of each host that is drifted, unknown, invalid or unreachable, with a sentence about it.
+  returned: always
+  type: dict
+  sample: {"h1": {"status": "drifted", "sentence": "h1 has drifted: hugepages"}}
 refused:
   description: The hosts that M(gpufleet.node.assess_node) refused, such as those with a wrong declaration.
   returned: always

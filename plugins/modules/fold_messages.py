@@ -20,7 +20,7 @@ options:
   variables:
     description:
       - The names of facts or of registered results that hold a text or a list of strings, also of parts of them,
-        such as V(look.refused). What a host does not have is left out.
+        such as V(look.refused). For each host the first that it has is used.
       - They are taken as they are, and are no templates.
     type: list
     elements: str

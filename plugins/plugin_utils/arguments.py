@@ -49,5 +49,11 @@ ARGUMENTS: Mapping[str, Any] = {
         "title": {"type": "str", "required": True},
         "least": {"type": "int", "default": 1},
     },
+    "run_result": {
+        "playbook": {"type": "str", "required": True},
+        "register": {"type": "str"},
+        "clusters": {"type": "dict", "default": {}},
+        "finished": {"type": "bool", "default": True},
+    },
     "validate_run": {"playbook": {"type": "str"}},
 }

@@ -14,6 +14,7 @@ from ..module_utils._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNK
 from ..module_utils._node.table import COUNTED, counts_of, devices_of, note_row, rows_of
 from .answers import Look, answered, look_in, why_unreadable
 from .clusters import ROLE
+from .playbooks import GATE
 
 UNREACHABLE = "unreachable"
 # Why nothing is done to a host that was looked at, in what the action ``assess_node`` returns.
@@ -66,6 +67,15 @@ def accepted(hostvars: Any, hosts: Iterable[str], name: str) -> Dict[str, Look]:
     """The looks at the hosts that something may be done to, empty where there was none."""
     looks = {host: look or {} for host, look in registered(hostvars, hosts, name).items()}
     return {host: look for host, look in looks.items() if REFUSED not in look}
+
+
+def stopped(hostvars: Any, hosts: Iterable[str]) -> Tuple[List[str], List[str]]:
+    """The hosts of batches that were not started, and those that failed before; both empty where no gate stopped."""
+    for host in hosts:
+        gate = hostvars.raw_get(host).get(GATE)
+        if isinstance(gate, dict) and gate.get("stop"):
+            return list(gate["not_begun"]), list(gate["failed_hosts"])
+    return [], []
 
 
 def groups_of(variables: Mapping[str, Any], hosts: Iterable[str]) -> Dict[str, List[str]]:

@@ -283,7 +283,9 @@ def not_in_effect(plan: Plan) -> Optional[GpuFleetError]:
             return NotInEffect(
                 f"apply {setting.setting}{' at boot' if at_boot else ''}",
                 object=setting.object,
-                cause="the machine reports another value than the one written",
+                cause="it is in effect now, but would not survive a reboot"
+                if at_boot and setting.effective_matters
+                else "the machine reports another value than the one written",
                 found=setting.boot if at_boot else setting.effective,
                 wanted=setting.wanted,
                 hint="check conflicts in the result for another owner of the setting",

@@ -9,7 +9,7 @@ A message reads "Cannot <goal> on <object>: <cause>", then what was found, what 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Sequence, Tuple
 
 from .nearest import QUESTION
 from .setting import Scalar
@@ -51,8 +51,9 @@ class GpuFleetError(Exception):
         details = f" ({', '.join(values)})" if values else ""
         # "Did you mean one? Otherwise ..." has asked already, and ends with a statement.
         mark = "?" if hint.startswith(QUESTION) and "?" not in hint else "."
-        ending = f" {hint[0].upper()}{hint[1:]}{mark}" if hint else ""
-        super().__init__(printable(f"Cannot {_about(goal, object)}: {cause}{details}.{ending}"))
+        ending = f" {_ended(hint[0].upper() + hint[1:], mark)}" if hint else ""
+        self.statement = f"{_about(goal, object)}: {cause}{details}"
+        super().__init__(printable(f"Cannot {_ended(self.statement, '.')}{ending}"))
 
     def failure(self) -> Dict[str, Scalar]:
         """The error as the result key ``failure``."""
@@ -65,11 +66,18 @@ class GpuFleetError(Exception):
         }
 
 
+def _ended(sentence: str, mark: str) -> str:
+    """The sentence with its mark. A question, or a text of another program, has one already; ``..`` is a folder."""
+    is_ended = sentence.endswith((".", "?", "!")) and not sentence.endswith("..")
+    return sentence if is_ended else f"{sentence}{mark}"
+
+
 def _about(goal: str, object: str) -> str:
+    if "{}" in goal:
+        # What an inventory names may have no name at all.
+        return goal.replace("{}", object or "''")
     if not object:
         return goal
-    if "{}" in goal:
-        return goal.replace("{}", object)
     return f"{goal} {'in' if object.startswith('/') else 'on'} {object}"
 
 
@@ -95,6 +103,23 @@ class OwnedByAnother(GpuFleetError):
     """Another owner of the same setting would undo ours, or we theirs, at every boot."""
 
     code = "conflict"
+
+
+def refuse_all(refusals: Sequence[OwnedByAnother], conflicts: Tuple[Any, ...] = ()) -> None:
+    """Raise the first of them with the others in its message, so that one run shows every line to correct.
+
+    Returns if there are none. ``conflicts`` become those of the error.
+    """
+    if not refusals:
+        return
+    first = refusals[0]
+    # One line of a file may be about many objects.
+    causes = {one.cause: one.statement for one in reversed(refusals)}
+    others = [causes[cause] for cause in dict.fromkeys(one.cause for one in refusals) if cause != first.cause]
+    if others:
+        first.args = (printable(f"{first} Also cannot {_ended('; '.join(others), '.')}"),)
+    first.conflicts = conflicts
+    raise first
 
 
 class InUse(GpuFleetError):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Iterable
 
+from .setting import worded
+
 if TYPE_CHECKING:
     from .change import Change
     from .protocols import Host
@@ -16,14 +18,15 @@ if TYPE_CHECKING:
 def journal(host: Host, name: str, changes: Iterable[Change]) -> None:
     """One line for each change. ``name`` is the concern or the module that made them."""
     for change in changes:
+        before, after = worded(change.before), worded(change.after)
         host.journal(
-            f"{name}: {change.object} {change.setting}: {change.before} -> {change.after} ({change.scope})",
+            f"{name}: {change.object} {change.setting}: {before} -> {after} ({change.scope})",
             {
                 "GPUFLEET_CONCERN": name,
                 "GPUFLEET_OBJECT": change.object,
                 "GPUFLEET_SETTING": change.setting,
-                "GPUFLEET_BEFORE": str(change.before),
-                "GPUFLEET_AFTER": str(change.after),
+                "GPUFLEET_BEFORE": before,
+                "GPUFLEET_AFTER": after,
                 "GPUFLEET_SCOPE": change.scope,
             },
         )

@@ -28,6 +28,11 @@ INVALID = "invalid"
 ACCEPTED = "accepted"
 
 
+def worded(value: Scalar) -> str:
+    """A value in a sentence."""
+    return "not set" if value is None else str(value)
+
+
 @frozen
 class Setting:
     """One setting of one object: what is wanted, what is in effect and what the next boot will bring.

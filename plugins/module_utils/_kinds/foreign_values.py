@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.change import THEM, US, WINNER_UNKNOWN, Conflict
-from .._core.errors import OwnedByAnother
+from .._core.errors import OwnedByAnother, refuse_all
 from .._core.value import frozen
 
 if TYPE_CHECKING:
@@ -112,10 +112,8 @@ def find_conflicts(values: Sequence[ForeignValue], wanted: Mapping[Key, Scalar],
 def conflicts_of(findings: Sequence[Finding], scope: Scope) -> Tuple[Conflict, ...]:
     """The conflicts. Raises ``OwnedByAnother``, which has them all, where one would undo at boot what is to stay."""
     conflicts = tuple(conflict for conflict, _wanted in findings)
-    for one, wanted in findings:
-        if not scope.permanent or one.wins != THEM:
-            continue
-        refusal = OwnedByAnother(
+    refusals = [
+        OwnedByAnother(
             f"set {one.setting}",
             object=one.object,
             cause=f"{one.owner} sets another value after gpufleet at each boot ({one.place})",
@@ -123,6 +121,8 @@ def conflicts_of(findings: Sequence[Finding], scope: Scope) -> Tuple[Conflict, .
             wanted=wanted,
             hint="delete that line, declare its value, or set permanent: false",
         )
-        refusal.conflicts = conflicts
-        raise refusal
+        for one, wanted in findings
+        if scope.permanent and one.wins == THEM
+    ]
+    refuse_all(refusals, conflicts)
     return conflicts

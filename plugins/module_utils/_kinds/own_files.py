@@ -22,7 +22,7 @@ from .._core.change import (
     Unmanaged,
 )
 from .._core.declared import WANTED
-from .._core.errors import OwnedByAnother
+from .._core.errors import OwnedByAnother, refuse_all
 from .._core.planning import boot_change, effective_change, file_action
 from .._core.registration import Registration
 from .._core.setting import IN_SYNC, Scalar, Setting
@@ -234,11 +234,10 @@ class OwnFilesConcern:
     def _conflicts(
         self, lines: Sequence[Line], after: Mapping[Key, Line], values: Mapping[Key, Optional[str]]
     ) -> Tuple[Conflict, ...]:
-        """Who else has a say. Raises ``OwnedByAnother`` where the declared value would not stay."""
-        for key, wanted in values.items():
-            last = after[key]
-            if last.value != wanted:
-                raise OwnedByAnother(
+        """Other owners of these settings. Raises ``OwnedByAnother`` where the declared value would not stay."""
+        refuse_all(
+            [
+                OwnedByAnother(
                     f"set {last.setting}",
                     object=last.object,
                     cause=f"{last.path} line {last.number} overrules {self.path}",
@@ -246,6 +245,10 @@ class OwnFilesConcern:
                     wanted=wanted,
                     hint="remove that line, declare the same value, or leave the setting out of the declaration",
                 )
+                for last, wanted in ((after[key], wanted) for key, wanted in values.items())
+                if last.value != wanted
+            ]
+        )
         # What is left of others stands before our line.
         others = [(line, US) for line in lines if line.key in values and line.value != values[line.key]]
         others += [(line, THEM) for line in self.exceptions(lines, values)]

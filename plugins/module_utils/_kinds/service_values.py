@@ -20,7 +20,7 @@ from .._core.change import (
     ReplaceFile,
     Step,
 )
-from .._core.errors import OwnedByAnother
+from .._core.errors import OwnedByAnother, refuse_all
 from .._core.planning import boot_change, effective_change
 from .._core.setting import IN_SYNC, Setting
 from .._core.value import field, frozen
@@ -164,13 +164,15 @@ class ServiceValues:
         """The values and files as settings, the steps, and who else sets them. Raises ``OwnedByAnother``."""
         rows: List[Setting] = []
         conflicts: List[Conflict] = []
+        refusals: List[OwnedByAnother] = []
         for key in state.keys:
             unit, item = key
             target = state.targets[unit]
             others, path = target.value(item, without=target.file.path)
             goal = wanted.get(key, others or None)
             if key in wanted and others is not None and others != goal:
-                self._refuse_later(target, item, path, others, goal)
+                if self.overrules(path):
+                    refusals.append(_refusal(target, item, path, others, goal))
                 if others:
                     conflicts.append(Conflict("systemd", path, None, unit, item, others, US))
             pending, needs = self._pending(target, state.blocker)
@@ -179,6 +181,7 @@ class ServiceValues:
             rows.append(
                 Setting(unit, item, goal, target.effective.get(item), boot, unit, matters, True, pending, needs)
             )
+        refuse_all(refusals)
         files = [row for unit, target in state.targets.items() for row in target.file.rows(self._text(unit, wanted))]
         steps: List[Step] = []
         if state.reload_due or state.reexec_due or any(row.status != IN_SYNC for row in (*rows, *files)):
@@ -196,17 +199,6 @@ class ServiceValues:
         if target.unit == DEFAULT:
             return (f"systemd must be re-executed, and {blocker}" if blocker else ""), systemd.DAEMON_REEXEC
         return (f"systemd must reload it, and {blocker}" if blocker else ""), systemd.DAEMON_RELOAD
-
-    def _refuse_later(self, target: Target, item: str, path: str, found: str, wanted: Optional[str]) -> None:
-        if self.overrules(path):
-            raise OwnedByAnother(
-                f"set {item}",
-                object=target.unit,
-                cause=f"{path} overrules {target.file.path}",
-                found=found,
-                wanted=wanted,
-                hint="remove that line, declare the same value, or leave the setting out of the declaration",
-            )
 
     def _steps(
         self, state: ServicesState, wanted: Mapping[Key, Optional[str]], rows: List[Setting], files: List[Setting]
@@ -239,3 +231,14 @@ class ServiceValues:
     def _text(self, unit: str, wanted: Mapping[Key, Optional[str]]) -> Optional[str]:
         values = {item: value for (one, item), value in wanted.items() if one == unit}
         return self.render(unit, values) if values else None
+
+
+def _refusal(target: Target, item: str, path: str, found: str, wanted: Optional[str]) -> OwnedByAnother:
+    return OwnedByAnother(
+        f"set {item}",
+        object=target.unit,
+        cause=f"{path} overrules {target.file.path}",
+        found=found,
+        wanted=wanted,
+        hint="remove that line, declare the same value, or leave the setting out of the declaration",
+    )

@@ -22,7 +22,7 @@ from .own_files import OwnFile
 if TYPE_CHECKING:
     from .._core.protocols import Files, Host
 
-NOT_READ = "as before the change"
+NOT_READ = "an older version"
 START = "start at boot"
 SERVICE = "service"
 RUNNING = "running"

@@ -42,7 +42,7 @@ KINDS = (("gpu", "GPU"), ("nvme", "drive"), ("sd", "drive"), ("md", "drive"), ("
 AS_DECLARED = "as declared"
 DEVICE, FILE, OBJECT = "device", "gpufleet file", "object"
 # From what must be seen first.
-ORDER = (INVALID, UNKNOWN, DRIFTED, CONFLICT, PENDING, IN_SYNC, ACCEPTED, UNMANAGED)
+ORDER = (INVALID, UNKNOWN, CONFLICT, DRIFTED, PENDING, IN_SYNC, ACCEPTED, UNMANAGED)
 
 Row = Mapping[str, Any]
 Where = Callable[[Sequence[str]], str]
@@ -59,6 +59,11 @@ class TableLine(NamedTuple):
     @property
     def settings(self) -> int:
         return sum(map(len, self.rows.values()))
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is a refusal or a conflict, which a run does not mend: those are first, and are never cut."""
+        return self.cells[-1] in (INVALID, CONFLICT) or bool(self.note and not self.cells[1])
 
 
 def rows_of(node: str, look: Mapping[str, Any]) -> List[Dict[str, Any]]:
@@ -166,7 +171,14 @@ def fold(rows: Iterable[Row]) -> List[TableLine]:
         few = len(by_node) == 1 and len(together) <= FEW and _many(together[0])
         lines += [_line([row]) for row in together] if few else [_line(together)]
     return sorted(
-        lines, key=lambda line: (line.bookkeeping, ORDER.index(_status(line)), -len(line.rows), -line.settings)
+        lines,
+        key=lambda line: (
+            line.bookkeeping,
+            not line.stays,
+            ORDER.index(_status(line)),
+            -len(line.rows),
+            -line.settings,
+        ),
     )
 
 
@@ -304,12 +316,12 @@ def is_ours(row: Row) -> bool:
 
 
 def _within(lines: Sequence[TableLine], most: int) -> List[TableLine]:
-    """The first lines, at least one, that take no more than so many with their notes."""
+    """The first lines, at least one and those that stay, that take no more than so many with their notes."""
     shown: List[TableLine] = []
     height = 0
     for line in lines:
         height += _height(line)
-        if shown and height > most:
+        if shown and height > most and not line.stays:
             break
         shown.append(line)
     return shown

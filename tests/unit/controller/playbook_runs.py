@@ -55,3 +55,15 @@ def statistics(output: str) -> Dict[str, Any]:
     (found,) = re.findall(r"CUSTOM STATS.*\s+RUN: (\{.*\})", output)
     kept: Dict[str, Any] = json.loads(found)
     return kept
+
+
+def said_by_ansible(output: str) -> Dict[str, str]:
+    """The last message with which each host fails."""
+    found = re.findall(r"^fatal: \[(\S+)\]: FAILED! => (.*)$", output, flags=re.MULTILINE)
+    return {host: json.loads(result)["msg"] for host, result in found}
+
+
+def failed_hosts(output: str) -> Dict[str, int]:
+    """The hosts that Ansible, and AWX, count as failed or unreachable, and how many times."""
+    found = re.findall(r"^(\S+) +: ok=.* unreachable=(\d+) +failed=(\d+)", output, flags=re.MULTILINE)
+    return {host: int(away) + int(failed) for host, away, failed in found if (away, failed) != ("0", "0")}

@@ -10,7 +10,7 @@ import os
 from typing import Container, Dict, Iterable, List, Mapping, NoReturn, Optional, Tuple
 
 from ..._core.change import Change, Step, Unmanaged
-from ..._core.errors import DeclarationError, OwnedByAnother
+from ..._core.errors import DeclarationError, OwnedByAnother, refuse_all
 from ..._core.nearest import did_you_mean
 from ..._core.setting import BOOT, NOW, REBOOT, Setting
 from ..._linux.modprobe import COMMAND_LINE
@@ -107,6 +107,7 @@ def plan_options(
 def refuse_owned(state: KernelModulesState, desired: KernelModulesDesired) -> None:
     """Raise ``OwnedByAnother`` where the next load would take another value than the declared one."""
     after = _winners_after(state, desired)
+    refusals = []
     for key, wanted in desired.parameters.items():
         line = after.get(key)
         if line is None or wanted is None or is_same(wanted, line.value):
@@ -115,7 +116,7 @@ def refuse_owned(state: KernelModulesState, desired: KernelModulesDesired) -> No
             cause = f"{line.where} says {line.name}={line.value}, and the kernel command line has the last word"
         else:
             cause = f"{line.where} comes after {OPTIONS_FILE}"
-        raise OwnedByAnother(
+        refusal = OwnedByAnother(
             f"set {key[1]}",
             object=key[0],
             cause=cause,
@@ -123,6 +124,8 @@ def refuse_owned(state: KernelModulesState, desired: KernelModulesDesired) -> No
             wanted=wanted,
             hint="remove it there, declare the same value, or leave the parameter out",
         )
+        refusals.append(refusal)
+    refuse_all(refusals)
 
 
 def concerns_initramfs(state: KernelModulesState, desired: KernelModulesDesired) -> bool:

@@ -22,7 +22,7 @@ from ..._core.change import (
     Unmanaged,
 )
 from ..._core.declared import WANTED
-from ..._core.errors import InUse, OwnedByAnother
+from ..._core.errors import InUse, OwnedByAnother, refuse_all
 from ..._core.setting import BOOT, EFFECTIVE, NOW, REBOOT, Setting
 from ..._core.value import replace
 from ..._linux.modprobe import (
@@ -196,22 +196,27 @@ def _lines_after(state: KernelModulesState, desired: KernelModulesDesired, scope
 
 def _refuse_owned(state: KernelModulesState, desired: KernelModulesDesired, after: ModprobeLines) -> None:
     """Raise ``OwnedByAnother`` where the next boot would bring another state than the declared one."""
+    refusals: List[OwnedByAnother] = []
     hint = "remove that line, or set permanent: false"
     for name in desired.load:
         found = state.boot(name, after)
         if found != LOADED:
             stop = stop_of(name, after, state.needs(name)) or lines_of(BLACKLIST, name, after)[0]
             cause = f"{stop.where} says {stop.text}"
-            raise OwnedByAnother("load {}", object=name, cause=cause, found=found, wanted=LOADED, hint=hint)
+            refused = OwnedByAnother("load {}", object=name, cause=cause, found=found, wanted=LOADED, hint=hint)
+            refusals.append(refused)
     for name in desired.block:
         found = state.boot(name, after)
         softdep, command = softdep_of(name, after), install_of(name, after)
         if found != BLOCKED and softdep:
             cause = f"{softdep.where} says {softdep.text}, and modprobe runs no install command then"
-            raise OwnedByAnother("block {}", object=name, cause=cause, found=found, wanted=BLOCKED, hint=hint)
-        if found != BLOCKED and command:
+        elif found != BLOCKED and command:
             cause = f"{command.where} comes before our line and says {command.text}"
-            raise OwnedByAnother("block {}", object=name, cause=cause, found=found, wanted=BLOCKED, hint=hint)
+        else:
+            continue
+        refused = OwnedByAnother("block {}", object=name, cause=cause, found=found, wanted=BLOCKED, hint=hint)
+        refusals.append(refused)
+    refuse_all(refusals)
 
 
 def _wait(

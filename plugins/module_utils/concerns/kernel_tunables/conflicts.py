@@ -14,7 +14,7 @@ from ..._core.change import (
     WINNER_UNKNOWN,
     Conflict,
 )
-from ..._core.errors import OwnedByAnother
+from ..._core.errors import OwnedByAnother, refuse_all
 from ..._kinds.tunables import SYSCTL_CONF
 from ..._linux.tuned import modified
 from .keys import KUBELET, ZEROED, dotted
@@ -48,6 +48,7 @@ def find_conflicts(
             # `sysctl --system` reads that file last, and systemd-sysctl at its link or not at all.
             wins = THEM if one.owner == SYSCTL_CONF or one in winners else WINNER_UNKNOWN if one.in_doubt else US
             found.append(Conflict(one.owner, one.path, one.line, OBJECT, dotted(one.tunable), one.value, wins))
+    refusals: List[OwnedByAnother] = []
     for key in values if scope.permanent else ():
         value, source = after[key]
         if value != wanted[key] and source is not None:
@@ -60,8 +61,8 @@ def find_conflicts(
                 wanted=str(wanted[key]),
                 hint="remove it there, or declare the same value",
             )
-            refusal.conflicts = tuple(found)
-            raise refusal
+            refusals.append(refusal)
+    refuse_all(refusals, tuple(found))
     return tuple(found)
 
 

@@ -18,7 +18,7 @@ from ..._core.change import (
     Step,
     Unmanaged,
 )
-from ..._core.errors import DeclarationError, InUse, OwnedByAnother
+from ..._core.errors import DeclarationError, InUse, OwnedByAnother, refuse_all
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen, replace
@@ -329,14 +329,14 @@ def _does_not_fit(obstacle: str) -> InUse:
 
 def _refuse_owners(state: NodeSwapState) -> None:
     """Raises ``OwnedByAnother`` where the next boot would bring swap that nothing of ours can keep off."""
-    for conflict in state.conflicts:
-        if conflict.wins == THEM:
-            place = conflict.path if conflict.line is None else f"{conflict.path} line {conflict.line}"
-            refusal = OwnedByAnother(
-                "keep swap off across a reboot",
-                cause=f"{place} lets {conflict.owner} make it",
-                found=f"{conflict.setting} {conflict.value}",
-                hint="remove it there, or set permanent: false",
-            )
-            refusal.conflicts = state.conflicts
-            raise refusal
+    refusals = [
+        OwnedByAnother(
+            "keep swap off across a reboot",
+            cause=f"{conflict.path}{f' line {conflict.line}' if conflict.line else ''} lets {conflict.owner} make it",
+            found=f"{conflict.setting} {conflict.value}",
+            hint="remove it there, or set permanent: false",
+        )
+        for conflict in state.conflicts
+        if conflict.wins == THEM
+    ]
+    refuse_all(refusals, state.conflicts)

@@ -16,7 +16,7 @@ from ..._core.change import (
     WINNER_UNKNOWN,
     Conflict,
 )
-from ..._core.errors import OwnedByAnother
+from ..._core.errors import OwnedByAnother, refuse_all
 from ..._core.regex import regex
 from ..._core.setting import Scalar
 from ..._core.value import frozen
@@ -106,6 +106,7 @@ def of_late(
 ) -> Tuple[Conflict, ...]:
     """Their lines for what is wanted, as conflicts. Raises ``OwnedByAnother`` where ``permanent`` could not be kept."""
     found: List[Conflict] = []
+    refusals: List[OwnedByAnother] = []
     for queue, values in wants:
         for setting, claim in _claims(late, queue).items():
             if setting not in values:
@@ -114,11 +115,12 @@ def of_late(
             stays = not claim.in_doubt and claim.result(value) == value
             if permanent and not stays and not claim.in_doubt:
                 cause = f"{claim.owner} starts after our rules, and {claim.place} sets another value"
-                raise owned(queue.name, setting, cause, found=claim.value, wanted=value)
+                refusals.append(owned(queue.name, setting, cause, found=claim.value, wanted=value))
             wins = WINNER_UNKNOWN if claim.in_doubt else THEM
             conflict = Conflict(claim.owner, claim.path, claim.line, queue.name, setting, claim.value, wins)
             if not stays and conflict not in found:
                 found.append(conflict)
+    refuse_all(refusals, tuple(found))
     return tuple(found)
 
 

@@ -22,6 +22,7 @@ from ..._core.change import (
     WINNER_UNKNOWN,
     Conflict,
 )
+from ..._core.errors import OwnedByAnother, refuse_all
 from ..._core.setting import Scalar
 from ..._core.value import frozen, replace
 from ..._linux import udev_programs
@@ -33,7 +34,6 @@ from .spec import READ_AHEAD, SCHEDULER, TUNABLES
 from .udev import ASKING
 
 if TYPE_CHECKING:
-    from ..._core.errors import OwnedByAnother
     from ..._core.protocols import Files
     from .udev import QueueRule, RuleFile, UdevAssignment, UdevCondition
 
@@ -356,6 +356,7 @@ def conflicts(
     ``wanted`` are values by queue and setting.
     """
     found: Dict[Tuple[str, int, str, str], Conflict] = {}
+    refusals: List[OwnedByAnother] = []
     for subject in subjects.values():
         for action in ("add", "change") if any(name in wanted for name in subject.paths) else ():
             ours = set()
@@ -371,11 +372,12 @@ def conflicts(
                     continue
                 wins = US if refuse and (name, setting) not in ours else WINNER_UNKNOWN if written.in_doubt else THEM
                 if wins == THEM and refuse:
-                    raise _owned(written, value)
+                    refusals.append(_owned(written, value))
                 key = (written.path, written.line, name, setting)
                 before = found[key].wins if key in found else wins
                 wins = max(wins, before, key=_WINS.index)
                 found[key] = Conflict("udev", written.path, written.line, name, setting, written.value or "", wins)
+    refuse_all(refusals, tuple(found.values()))
     return tuple(found.values())
 
 

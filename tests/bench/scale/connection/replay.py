@@ -23,6 +23,7 @@ options:
     description:
       - A folder with one file a module, C(<module>.json). Without its file a module does not reach the host.
       - The program on the node answers as the modules C(node_state) and C(gpu_node_info), which is what it promises.
+      - With C(node_state_after.json), that is the answer of the look that expects a node in sync.
     type: path
     required: true
     vars:
@@ -38,6 +39,8 @@ MODULE = re.compile(rb"ansible_module='([\w.]+)'")
 # A difference is shown, and facts are brought along, only where that is asked for: of a module, or of the program.
 WITH_DIFF = re.compile(rb"diff\W+true")
 WITH_FACTS = re.compile(rb"facts\W+true")
+# The look after a run, which finds what came of it.
+AFTER = re.compile(rb"expect\W+in_sync")
 LOOK, FACTS = "node_state", "gpu_node_info"
 
 
@@ -69,7 +72,8 @@ class Connection(ConnectionBase):
         return ANSWERED, framed(self._answer(asked, sent)).encode(), b""
 
     def _answer(self, module: str, sent: bytes) -> str:
-        told = self._recorded(module)
+        has_another = module == LOOK and AFTER.search(sent) and self._file(f"{LOOK}_after").exists()
+        told = self._recorded(f"{LOOK}_after" if has_another else module)
         # What is sent for an empty module is not searched: it would be charged for it.
         if "diff" in told and not WITH_DIFF.search(sent):
             del told["diff"]
@@ -77,8 +81,11 @@ class Connection(ConnectionBase):
             told = {**self._recorded(FACTS), **told}
         return json.dumps(told, separators=(",", ":"))
 
+    def _file(self, module: str) -> Path:
+        return Path(self.get_option("answers")) / f"{module}.json"
+
     def _recorded(self, module: str) -> Dict[str, Any]:
-        path = Path(self.get_option("answers")) / f"{module}.json"
+        path = self._file(module)
         if not path.exists():
             raise AnsibleConnectionFailure(f"Cannot replay {module}: there is no answer of it.")
         told: Dict[str, Any] = json.loads(path.read_bytes())

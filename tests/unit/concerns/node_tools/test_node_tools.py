@@ -370,7 +370,7 @@ def test_while_containers_would_lose_their_gpus_it_is_pending_and_done_once_they
     (tmp_path / "proc/71/cgroup").unlink()
     later = run(host, boot_timeout=60)
     assert [(change.setting, change.before, change.after) for change in later.changes] == [
-        ("unit", "as before the change", "as declared")
+        ("unit", "an older version", "as declared")
     ]
     assert verbs(host).count("daemon-reload") == 1
     assert run(host, boot_timeout=60).status == IN_SYNC

@@ -475,7 +475,7 @@ def nothing(machine: Machine) -> None:
             environment,
             {**SHARED, "mig_strategy": "mixed"},
             "Cannot configure the device plugin for h100-1: MIG_STRATEGY in the DaemonSet nvdp-nvidia-device-plugin "
-            "beats the file, for migStrategy (found single, wanted mixed). Set it in the Helm values of the device "
+            "overrides migStrategy of the file (found single, wanted mixed). Set it in the Helm values of the device "
             "plugin, or leave it out here.",
         ),
         (
@@ -588,7 +588,7 @@ SMALL = divided(0, instance("1g.10gb", 9856))
         ),
         (
             {"flags": {"migStrategy": "mixed", "migstrategy": "mixed"}},
-            "flags.migStrategy and flags.migstrategy are the same flag, which the plugin reads in any case",
+            "flags.migStrategy and flags.migstrategy are the same flag, because the plugin ignores case",
         ),
         (
             {"flags": {"renameByDefault": True}},
@@ -604,7 +604,7 @@ SMALL = divided(0, instance("1g.10gb", 9856))
         ),
         (
             {"flags": {"gfd": {"sleepInterval": 60}}},
-            "flags.gfd.sleepInterval is 60, and must be a duration such as 60s, for the plugin takes a number for nano",
+            "flags.gfd.sleepInterval is 60, and must be a duration such as 60s, because the plugin reads a number as",
         ),
         (
             {"resources": [{"name": "mig-1g..10gb", "replicas": 2}]},
@@ -757,8 +757,8 @@ def test_a_variable_whose_value_is_somewhere_else_may_be_another(machine: Machin
     main_container(machine)["env"].append({"name": "GDS_ENABLED", "valueFrom": source})
     result = machine.run({"name": "h100-1", "flags": {"gdsEnabled": True}})
     assert result["msg"].startswith(
-        "Cannot configure the device plugin for h100-1: GDS_ENABLED in the DaemonSet nvdp-nvidia-device-plugin beats "
-        "the file, for gdsEnabled (found a value from elsewhere, wanted true)"
+        "Cannot configure the device plugin for h100-1: GDS_ENABLED in the DaemonSet nvdp-nvidia-device-plugin "
+        "overrides gdsEnabled of the file (found a value from elsewhere, wanted true)"
     )
     through(machine.run({"name": "h100-1", "flags": {"mofedEnabled": True}}))
 
@@ -778,7 +778,7 @@ def test_variables_of_gpu_feature_discovery_beat_its_flags(machine: Machine) -> 
         {"name": "GFD_MIG_STRATEGY", "value": "single"},
     ]
     result = machine.run({"name": "h100-1", "flags": {"gfd": {"sleepInterval": "30s"}}})
-    assert "GFD_SLEEP_INTERVAL in the DaemonSet gpu-feature-discovery beats the file" in result["msg"]
+    assert "GFD_SLEEP_INTERVAL in the DaemonSet gpu-feature-discovery overrides gfd.sleepInterval" in result["msg"]
     # The plugin itself reads this flag too.
     through(machine.run({"name": "h100-1", "mig_strategy": "none", "flags": {"gfd": {"sleepInterval": "1m"}}}))
 
@@ -788,8 +788,8 @@ def test_mps_needs_a_root(machine: Machine) -> None:
     node = {**SHARED, "strategy": "mps"}
     result = machine.run(node)
     assert result["msg"] == (
-        "Cannot configure the device plugin for h100-1: the plugin has no MPS without a root: set MPS_ROOT in the "
-        "DaemonSet, or flags.mpsRoot. The DaemonSet is nvdp-nvidia-device-plugin, release 0.20."
+        "Cannot configure the device plugin for h100-1: the plugin has no MPS without a root folder: set MPS_ROOT in "
+        "the DaemonSet, or flags.mpsRoot. The DaemonSet is nvdp-nvidia-device-plugin, release 0.20."
     )
     through(machine.run({**node, "flags": {"mpsRoot": "/run/nvidia/mps"}}))
 
@@ -803,7 +803,7 @@ def test_parts_of_a_gpu_instance_end_a_new_plugin(machine: Machine, image: str) 
     result = machine.run({"name": "h100-1", "mig_strategy": "mixed", "gpus": COMPUTE})
     assert result["msg"].startswith(
         "Cannot configure the device plugin for h100-1: the plugin has no resource for 1c.3g.40gb, a part of a GPU "
-        "instance, and GPU 0000:19:00.0 has one: with migStrategy mixed it ends, and offers no GPU of this node"
+        "instance, and GPU 0000:19:00.0 has one: with migStrategy mixed it exits, and offers no GPU of this node"
     )
     assert machine.requests == []
 
@@ -837,9 +837,9 @@ def test_what_the_plugin_ignores_is_said(machine: Machine) -> None:
     }
     result = through(machine.run(node, {**node, "name": "h100-2"}))
     reasons = [
-        "flags.gdrcopyEnabled, which it has since release 0.18",
-        "fail_requests_greater_than_one false with MPS, which it obeys since release 0.20",
-        "the replicas of nvidia.com/mig-1g.10gb, for it makes no such resource of the GPUs",
+        "flags.gdrcopyEnabled, which only release 0.18 and newer have",
+        "fail_requests_greater_than_one false with MPS, which only release 0.20 and newer obey",
+        "the replicas of nvidia.com/mig-1g.10gb, because it makes no such resource of the GPUs",
     ]
     assert result["ignored"] == [{"name": name, "what": what} for name in ("h100-1", "h100-2") for what in reasons]
     assert f"h100-[1-2]: the device plugin ignores {reasons[0]}." in plugin_messages([result])
@@ -852,9 +852,9 @@ def test_what_the_plugin_ignores_is_said(machine: Machine) -> None:
         (
             "0.18.2",
             {"gfd": {"sleepInterval": "infinite"}},
-            "flags.gfd.sleepInterval can be infinite since release 0.19",
+            "flags.gfd.sleepInterval can be infinite only since release 0.19",
         ),
-        ("0.14.5", {"plugin": {"deviceListStrategy": ["envvar", "cdi-cri"]}}, "can be cdi-cri since release 0.15"),
+        ("0.14.5", {"plugin": {"deviceListStrategy": ["envvar", "cdi-cri"]}}, "can be cdi-cri only since release 0.15"),
     ],
 )
 def test_a_value_that_came_later_ends_an_old_plugin(

@@ -112,7 +112,7 @@ def test_a_node_is_cordoned_with_the_mark_in_one_request_and_its_pods_are_evicte
     ]
     assert machine.host.journal_lines == [
         f"kubernetes_node: {NODE} state: in_service -> drained (effective)",
-        f"kubernetes_node: {NODE} reason: None -> gpufleet: new layout (effective)",
+        f"kubernetes_node: {NODE} reason: not set -> gpufleet: new layout (effective)",
         "kubernetes_node: default/web-1 state: running -> evicted (effective)",
         "kubernetes_node: shop/web-2 state: running -> evicted (effective)",
     ]
