@@ -21,12 +21,13 @@ from ..plugin_utils.summary import REFUSED
 # What is said of every look, and what else is kept of an answer that is none: the module broke down, or the host is out
 # of reach.
 LOOKED = ("looked_by", "not_by_program")
+NO_ANSWER = "it did not respond"
 KEPT = ("failed", "unreachable", "failure", "exception", "rc", *LOOKED)
 
 
 def in_short(answer: Mapping[str, Any]) -> Dict[str, Any]:
     """The answer of a module that broke down, with a message of one line in place of all that it printed."""
-    message = str(answer.get("msg") or "it did not respond").strip().splitlines()[0]
+    message = (str(answer.get("msg") or "").strip() or NO_ANSWER).splitlines()[0]
     printed = [
         line.strip() for name in ("module_stdout", "module_stderr") for line in str(answer.get(name, "")).splitlines()
     ]
@@ -71,9 +72,11 @@ class ActionModule(AskingAction):
             "expect": template(variables["gpufleet_expect"]),
             "detail": template(variables.get("gpufleet_detail", "brief")),
             "facts": brings_facts,
+            "no_diff": template(variables.get("gpufleet_no_diff", [])),
         }
         answer = self.ask("gpufleet.node.node_state", arguments, variables)
-        malformed = look_in(answer).get(UNREADABLE)
+        read = look_in(answer)
+        malformed = read.get(UNREADABLE)
         if malformed is not None:
             # Nothing is done to a node whose answer says who knows what, and nobody behind this has to be wary of it.
             cannot = CannotLook(
@@ -87,7 +90,9 @@ class ActionModule(AskingAction):
         if not answered(answer):
             return {**result, **in_short(answer)}
         if answer.pop("failed", False):
-            answer[REFUSED] = answer.pop("msg")
+            answer[REFUSED] = str(answer.pop("msg", None) or NO_ANSWER)
+        # What is empty may have been left out, and the playbooks ask for it.
+        answer.update({name: [] for name, value in read.items() if value == () and name not in answer})
         # Of a fleet it is the table that shows what would change.
         if len(variables["ansible_play_hosts_all"]) > 1:
             answer.pop("diff", None)

@@ -14,14 +14,18 @@ from ..filter.needs_reboot import needs_reboot
 from ..filter.needs_repartition import needs_repartition
 from ..module_utils._core.setting import DRIFTED, INVALID, UNKNOWN
 from ..module_utils._core.wording import agreeing, counted, printable
-from ..plugin_utils.answers import Look, answered
+from ..plugin_utils.answers import Look, answered, look_in
 from ..plugin_utils.arguments import ARGUMENTS
 from ..plugin_utils.fleet_action import FleetAction
-from ..plugin_utils.fleet_text import drift, forecast
-from ..plugin_utils.playbooks import DRAINED, FAILURE
-from ..plugin_utils.summary import REFUSED, UNREACHABLE, registered, summarise, went_away
+from ..plugin_utils.fleet_text import drift, file_differences, forecast, on, verdict, where
+from ..plugin_utils.playbooks import DRAINED, FAILURE, FAILURES, OF_CLUSTER
+from ..plugin_utils.summary import REFUSED, UNREACHABLE, registered, stopped, summarise, went_away
 
 NO_BACKEND = "none"
+# The code of a refusal for want of the NVIDIA Container Toolkit, and what declares that a run installs it.
+NO_RUNTIME, TOOLKIT_VERSION = "no_runtime", "container_toolkit_version"
+NOT_STARTED = "not started: {}, because too many nodes failed: {}. Fix the cause, then run it again"
+NOT_RIGHT = (DRIFTED, UNKNOWN, INVALID, UNREACHABLE)
 # What a playbook says in check mode where it would do nothing.
 NOTHING = {
     "site": "Nothing: every node is in sync, or waits for something that a run cannot do.",
@@ -48,8 +52,12 @@ class ActionModule(FleetAction):
         }
         if arguments["forecast"]:
             lines = self._forecast(arguments, looks, variables)
+            # Of a single host the look itself has shown them.
+            lines += file_differences(looks) if len(looks) > 1 else ()
         else:
+            not_started, failed = stopped(variables["hostvars"], found)
             lines = list(drift(summary, gone, detail=arguments["detail"]))
+            lines[-1:-1] = [NOT_STARTED.format(on(not_started), where(failed))] if not_started else []
         display = Display()
         for line in ("", arguments["title"], *(f"  {line}" for line in lines)):
             display.display(printable(line))
@@ -61,7 +69,11 @@ class ActionModule(FleetAction):
             "reboot_reasons": summary.reboot_reasons,
             "refused": [host for host, look in looks.items() if look.get(REFUSED)],
         }
-        bad = [name for status in (DRIFTED, UNKNOWN, INVALID, UNREACHABLE) for name in summary.nodes[status]]
+        bad = [(name, status) for status in NOT_RIGHT for name in summary.nodes[status]]
+        result["verdicts"] = {
+            name: {"status": status, "sentence": verdict(name, status, summary.looks[name], summary.rows.get(name, ()))}
+            for name, status in bad
+        }
         if arguments["fail_on_drift"] and bad:
             are = agreeing(len(bad), "is", "are")
             result.update(failed=True, msg=f"{len(bad)} of {counted(summary.total, 'node')} {are} not in sync")
@@ -73,6 +85,8 @@ class ActionModule(FleetAction):
         hostvars = variables["hostvars"]
         left = set(variables.get("groups", {}).get("gpufleet_left_drained", ()))
         chosen, reasons = _begun(playbook, [host for host in looks if answered(looks[host])], hostvars, register, left)
+        in_part = {host for host in looks if playbook == "site" and _fails_in_part(hostvars.raw_get(host), looks[host])}
+        chosen |= in_part
         drained = {host for host in chosen if host in left or playbook != "site" or is_disruptive(looks[host])}
         failing = {host: str(look[REFUSED]) for host, look in looks.items() if look.get(REFUSED)}
         for host in looks:
@@ -86,8 +100,31 @@ class ActionModule(FleetAction):
                 host for host in drained if _backend(hostvars[host]) == NO_BACKEND and _ends(playbook, looks[host])
             },
             failing=failing,
+            in_part=in_part,
+            refusals={} if reasons is not None else {host: _refusals(looks[host], hostvars[host]) for host in chosen},
             reasons=reasons,
         ) or [NOTHING[playbook]]
+
+
+def _refusals(look: Look, variables: Any) -> List[str]:
+    """Errors at which a run would stop. The role container_runtime installs a declared toolkit first."""
+    brought = NO_RUNTIME if variables.get(TOOLKIT_VERSION) else ""
+    found = look_in(look)
+    results = {name: found["concerns"][name] for name in found.get("to_converge", ()) if name in found["concerns"]}
+    return [
+        f"{name}: {one['msg']}"
+        for name, result in results.items()
+        for one in result["refusals"]
+        if one["code"] != brought
+    ]
+
+
+def _fails_in_part(variables: Mapping[str, Any], look: Look) -> bool:
+    """Whether the run does on a node what it can, and then fails for one of its concerns, or for its cluster."""
+    if look.get(REFUSED):
+        # That of the second look, which objects to concerns. Where a declaration is wrong, nothing is done.
+        return not look.get("invalid")
+    return FAILURE in variables and (FAILURES in variables or str(variables[FAILURE]).startswith(OF_CLUSTER))
 
 
 def _begun(

@@ -75,6 +75,8 @@ _result = mapping(
     settings=_settings,
     settings_in_sync=count,
     changes=rows(object=text, scope=_text, takes_effect=_text),
+    files=rows(path=_text, diff=_text),
+    refusals=rows(code=_text, msg=_text),
     needs=listed(_text),
     unmanaged=rows(object=_text, setting=_text, reason=_text),
     unmanaged_total=count,
@@ -99,7 +101,10 @@ def concern_in(value: Any) -> Dict[str, Any]:
     return {name: entry for name, entry in found.items() if entry is not None}
 
 
-_lists = ("drifted", "pending", "unknown", "unknown_at_boot", "in_sync", "waiting", "invalid", "to_converge", "managed")
+_lists = (
+    *("drifted", "pending", "unknown", "unknown_at_boot", "in_sync", "waiting", "read_with_binding", "invalid"),
+    *("to_converge", "managed"),
+)
 _look = mapping(
     concerns=needed(by_name(needed(concern_in), names=NAMES)),
     orphaned=_texts,

@@ -31,7 +31,10 @@ PEER = "peer"
 LINK = "link"
 # What somebody else does when it suits them.
 AFTER = ("end of ", "mount of ", "restart of ")
-NOT_DRAINED = "not drained, because drain_backend is not set; running jobs would be killed, or block the change"
+NOT_DRAINED = "not drained, because drain_backend is not set; "
+# A reboot asks no job. What else would take something away from a job is refused, unless the inventory allows it.
+KILLS = "running jobs would be killed"
+REFUSES = "by default a change to what running jobs use is refused"
 
 # What is said of a run, in this order.
 VERBS_OF_A_RUN = ("change", "restart", "reload", "notify", "reset", "drain", "reboot", "unknown", "fail")
@@ -106,18 +109,30 @@ def about(status: str, hosts: Sequence[str]) -> str:
     return f"{counted(len(hosts), 'node')} {verb} {spelled(status)}: {where(hosts)}"
 
 
+def verdict(host: str, status: str, look: Look, rows: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence of one host whose worst status is one that an audit may fail for."""
+    if status == UNREACHABLE:
+        return f"{host} did not respond{_silence(look)}"
+    concerns = ", ".join(dict.fromkeys(str(row["concern"]) for row in rows if row["status"] == status))
+    return f"{host} {'has' if status == DRIFTED else 'is'} {spelled(status)}: {concerns}"
+
+
 def forecast(
     looks: Mapping[str, Look],
     *,
     drained: Container[str],
     undrained: Container[str] = (),
     failing: Mapping[str, str],
+    in_part: Container[str] = (),
+    refusals: Optional[Mapping[str, Sequence[str]]] = None,
     reasons: Optional[Mapping[str, Sequence[str]]] = None,
     clusters: Optional[Mapping[str, int]] = None,
 ) -> List[str]:
     """What a run would do to these hosts: change, restart, reset, drain, reboot, and where it would fail.
 
     ``undrained`` are those that no drain_backend takes out of service although jobs there would end.
+    ``refusals`` are the errors at which hosts would stop, after what is changed before.
+    ``in_part`` are those of ``failing`` where only a concern or the cluster fails, and the rest is done all the same.
     With ``reasons`` it reboots them for these, and does nothing else. ``clusters`` is how many changes there would be
     in Kubernetes, by host.
     """
@@ -125,25 +140,41 @@ def forecast(
     for host, look in looks.items():
         if host in failing:
             entries_of["fail"].append((host, failing[host]))
-            continue
+            if host not in in_part:
+                continue
+        entries_of["fail"] += [(host, text) for text in (refusals or {}).get(host, ())]
         done = _done(look_in(look)) if reasons is None else (("reboot", reason) for reason in reasons.get(host, ()))
         for verb, text in done:
             entries_of[verb].append((host, text))
         if host in drained:
             entries_of["drain"].append((host, ""))
         elif host in undrained:
-            entries_of["drain"].append((host, NOT_DRAINED))
+            entries_of["drain"].append((host, NOT_DRAINED + (REFUSES if reasons is None else KILLS)))
     entries_of["change"] += [
         (host, f"{counted(changes, 'change')} in Kubernetes") for host, changes in (clusters or {}).items() if changes
     ]
     return [line for verb, entries in entries_of.items() for line in _of_verb(verb, entries)]
 
 
+def file_differences(looks: Mapping[str, Look]) -> Iterator[str]:
+    """The hunks by which a run would change foreign files, each once for all hosts that have the same."""
+    hosts: Dict[Tuple[str, str], List[str]] = {}
+    for host, look in looks.items():
+        for result in look_in(look).get("concerns", {}).values():
+            for one in result["files"]:
+                hosts.setdefault((one["path"], one["diff"]), []).append(host)
+    for (path, difference), names in sorted(hosts.items(), key=lambda entry: entry[0]):
+        yield f"{path} on {on(names)}{':' if difference else ' changes.'}"
+        # The path stands above.
+        yield from (f"  {line}" for line in difference.splitlines()[2:])
+
+
 def _of_verb(verb: str, entries: Sequence[Tuple[str, str]]) -> Iterator[str]:
     def line(hosts: Sequence[str], text: str) -> str:
         return f"{verb:<7}  {on(hosts)}{': ' if text else ''}{text}"
 
-    return sentences(entries, line, most=SENTENCES)
+    # What fails is never left out.
+    return sentences(entries, line, most=0 if verb == "fail" else SENTENCES)
 
 
 def sentences(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Dict, Optional, Tuple, Union
 
 from .errors import GpuFleetError
-from .setting import BOOT, DRIFTED, EFFECTIVE, IN_SYNC, NOW, PENDING, REBOOT, UNKNOWN, Scalar, Setting
+from .setting import BOOT, DRIFTED, EFFECTIVE, IN_SYNC, NOW, PENDING, REBOOT, UNKNOWN, Scalar, Setting, worded
 from .value import frozen, replace
 
 
@@ -65,10 +65,15 @@ class RoomAction:
     """An action only one room knows how to perform; the room's ``apply`` handles it.
 
     ``writes`` are the files outside of /var/lib/gpufleet and /run that it replaces, ``folders`` those that it makes.
+    ``written`` are those whose text the plan has, each with it, or with None where the file goes.
     """
 
     writes: Tuple[str, ...] = ()
     folders: Tuple[str, ...] = ()
+
+    @property
+    def written(self) -> Tuple[Tuple[str, Optional[str]], ...]:
+        return ()
 
 
 @frozen
@@ -166,6 +171,12 @@ class Plan:
     def changes(self) -> Tuple[Change, ...]:
         return tuple(change for step in self.steps for change in step.changes)
 
+    @property
+    def refusals(self) -> Tuple[GpuFleetError, ...]:
+        """What a run fails with on its way, before those of its steps that cannot be taken."""
+        actions = (step.action for step in self.steps)
+        return tuple(action.error for action in actions if isinstance(action, Refuse) and action.error is not None)
+
     def split(self) -> Tuple[Tuple[Step, ...], Tuple[Step, ...]]:
         """The steps up to the last that changes the next boot, or where none does the running system; the others."""
         for scopes in ((BOOT,), (EFFECTIVE,)):
@@ -210,12 +221,8 @@ class Plan:
 
 
 def _reason(pending: Setting) -> str:
-    effective, wanted = _worded(pending.effective), _worded(pending.wanted)
+    effective, wanted = worded(pending.effective), worded(pending.wanted)
     return f"{pending.object} {pending.setting} is {effective}, wanted {wanted}: {pending.pending}"
-
-
-def _worded(value: Scalar) -> Scalar:
-    return "not set" if value is None else value
 
 
 @frozen

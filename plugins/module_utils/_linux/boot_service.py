@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .._core.protocols import Files
 
 UNIT = "gpufleet-boot.service"
+# The code of a run that fails because that service is missing; node_tools brings it.
+NO_BOOT_SERVICE = "no_boot_service"
 
 
 def why_not_persisted(files: Files) -> str:
@@ -59,6 +61,12 @@ def carrier(files: Files, scope: Scope) -> BootCarrier:
     return BootCarrier(scope.declared, why_not_persisted(files))
 
 
+class NoBootService(Refused):
+    """The boot service would not apply on this machine what is declared."""
+
+    code = NO_BOOT_SERVICE
+
+
 def not_persisted(why: str) -> Optional[Refused]:
     """The error for changes that the boot service has to make, with the way out of it; None where it makes them.
 
@@ -67,4 +75,6 @@ def not_persisted(why: str) -> Optional[Refused]:
     if not why:
         return None
     cause, _semicolon, way = why.partition("; ")
-    return Refused("keep what is declared across a reboot", cause=cause, hint=f"{way} first, or set permanent: false")
+    return NoBootService(
+        "keep what is declared across a reboot", cause=cause, hint=f"{way} first, or set permanent: false"
+    )

@@ -9,10 +9,10 @@ What is switched off keeps every byte behind the mark, so that switching it on a
 
 from __future__ import annotations
 
-import re
 from typing import Callable, Tuple
 
 from .._core.value import frozen
+from .mounts import decode
 
 PATH = "/etc/fstab"
 
@@ -30,18 +30,6 @@ class FstabLine:
     kind: str
     options: Tuple[str, ...]
     marked: bool = False
-
-
-def decode(field: str) -> str:
-    """A field of fstab, or of a table of the kernel, without its octal escapes (a blank is ``\\040``)."""
-    if "\\" not in field:
-        return field
-    raw = re.sub(
-        rb"\\([0-3][0-7]{2})",
-        lambda escape: bytes([int(escape[1], 8)]),
-        field.encode("utf-8", "surrogateescape"),
-    )
-    return raw.decode("utf-8", "surrogateescape")
 
 
 def parse(text: str, mark: str) -> Tuple[FstabLine, ...]:

@@ -9,10 +9,10 @@ Nothing here asks a file system: one whose server is gone would not answer.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Dict, Optional, Sequence, Tuple
 
 from .._core.value import frozen
-from .fstab import decode
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -101,3 +101,15 @@ def below(mounts: Sequence[Mount], path: str) -> Tuple[str, ...]:
 def is_below(path: str, folder: str) -> bool:
     """Whether a path is this folder, or in it."""
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
+
+
+def decode(field: str) -> str:
+    """A field of fstab, or of a table of the kernel, without its octal escapes (a blank is ``\\040``)."""
+    if "\\" not in field:
+        return field
+    raw = re.sub(
+        rb"\\([0-3][0-7]{2})",
+        lambda escape: bytes([int(escape[1], 8)]),
+        field.encode("utf-8", "surrogateescape"),
+    )
+    return raw.decode("utf-8", "surrogateescape")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Tuple
 from .._core.errors import CannotLook
 from .._core.value import frozen
 from .._machine.numbers import number_of
-from .fstab import decode
+from .mounts import decode
 from .numa import parse_meminfo
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from .._core import declared
 from .._core.assessment import assess
@@ -55,6 +55,7 @@ def assess_node(
     full: bool,
     devices: bool = False,
     excluded: Sequence[str] = (),
+    no_diff: Optional[Sequence[str]] = None,
     registry: Sequence[RegisteredConcern] = REGISTRY,
 ) -> Dict[str, Any]:
     """Look at every declared concern and say what must run.
@@ -63,6 +64,8 @@ def assess_node(
     its failure is in its own result. ``full`` adds the state of each concern and every setting, also the right ones.
     ``devices`` adds a line for each device of those concerns that tell of them, and the line of those that have one
     for all, which one that is not right has anyway.
+    Unless ``no_diff`` is None, a concern has ``files`` too: how foreign files would change, but for those that match
+    one of its globs.
     ``excluded`` are concerns that are declared too, and that this look is not about. A concern that nobody declares is
     looked at while a change of it was interrupted.
     """
@@ -95,12 +98,17 @@ def assess_node(
                 parsed=parsed.get(entry.name),
                 full=full,
                 devices=devices,
+                no_diff=no_diff,
             )
         results[entry.name] = result
         notifies = any(need in entry.registration.tells for need in result["needs"])
         if notifies or (result["status"] in (DRIFTED, UNKNOWN, INVALID) and not _is_doubted(result)):
             wants_work.append(entry.name)
     waits = waiting(results, registry)
+    for result in results.values():
+        if "refusals" in result:
+            coming = _coming(results, registry)
+            result["refusals"] = [one for one in result["refusals"] if one["code"] not in coming]
     for name in waits:
         if results[name]["status"] == INVALID:
             # Whether it is wrong is known when the other concern is in place.
@@ -141,17 +149,22 @@ def _is_doubted(result: Mapping[str, Any]) -> bool:
 
 def waiting(results: Mapping[str, Mapping[str, Any]], registry: Sequence[RegisteredConcern] = REGISTRY) -> List[str]:
     """The concerns that cannot be looked at because of what another concern has yet to bring."""
-    coming = {
-        code
-        for entry in registry
-        for code in entry.registration.cures
-        if results.get(entry.name, {}).get("status") == DRIFTED
-    }
+    coming = _coming(results, registry)
     return [
         name
         for name, result in results.items()
         if result["status"] in (DRIFTED, UNKNOWN, INVALID) and result.get("failure", {}).get("code") in coming
     ]
+
+
+def _coming(results: Mapping[str, Mapping[str, Any]], registry: Sequence[RegisteredConcern]) -> FrozenSet[str]:
+    """The codes of failures that a run ends by what it does for other concerns."""
+    return frozenset(
+        code
+        for entry in registry
+        for code in entry.registration.cures
+        if results.get(entry.name, {}).get("status") == DRIFTED
+    )
 
 
 def _parse_knobs(
@@ -221,6 +234,7 @@ def _assess_concern(
     parsed: Optional[Parsed],
     full: bool,
     devices: bool,
+    no_diff: Optional[Sequence[str]],
 ) -> Dict[str, Any]:
     try:
         with deadline(entry.registration.deadline):
@@ -228,6 +242,10 @@ def _assess_concern(
             params, known = parsed or (validate(concern, declaration), None)
             state, plan = assess(concern, params, host, known)
             result = _describe(plan, full=full)
+            if plan.steps and no_diff is not None:
+                from .._core.file_diff import file_diffs
+
+                result["files"] = file_diffs(plan.steps, host.files, no_diff)
             if plan.blocker is not None and plan.blocker.fatal:
                 result.update(msg=str(plan.blocker.error), failure=plan.blocker.error.failure())
             if full:
@@ -277,7 +295,12 @@ def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
         "reboot_required": bool(plan.reboot_reasons),
         "reboot_reasons": list(plan.reboot_reasons),
         **({"msg": _doubted(plan.doubts)} if plan.status == UNKNOWN else {}),
+        **({"refusals": [_refusal(error) for error in plan.refusals]} if plan.refusals else {}),
     }
+
+
+def _refusal(error: GpuFleetError) -> Dict[str, str]:
+    return {"code": error.code, "msg": str(error)}
 
 
 def _doubted(doubts: Sequence[str]) -> str:
@@ -296,9 +319,11 @@ def failed(error: GpuFleetError) -> Dict[str, Any]:
 
 
 def node_diff(answer: Mapping[str, Any]) -> Dict[str, str]:
-    """The changes of all concerns of an answer, as one difference."""
-    changes = [Change(**change) for result in answer["concerns"].values() for change in result["changes"]]
-    return diff(tuple(changes))
+    """The changes of all concerns of an answer, as one difference, with those of foreign files behind them."""
+    results = answer["concerns"].values()
+    changes = [Change(**change) for result in results for change in result["changes"]]
+    prepared = "".join(one["diff"] for result in results for one in result.get("files", ()))
+    return {**diff(tuple(changes)), **({"prepared": prepared} if prepared else {})}
 
 
 def node_facts(host: Host) -> Dict[str, Optional[str]]:

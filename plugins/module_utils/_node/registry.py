@@ -228,7 +228,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         _kernel_modules,
         Registration(
             after=("hugepages",),
-            cures=("no_driver",),
+            cures=("no_driver", "no_ib_umad"),
             owns=("kernel argument module_blacklist", "kernel argument modprobe.blacklist"),
         ),
         names_knobs=True,
@@ -292,6 +292,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "slurm_gpus",
                 "slurm_topology",
             ),
+            cures=("no_boot_service",),
         ),
     ),
     RegisteredConcern(

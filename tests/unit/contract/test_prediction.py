@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.file_diff import file_diffs, is_foreign
 from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
     ABSENT,
     CONCERNS,
@@ -36,7 +37,11 @@ def test_check_mode_and_the_look_say_what_the_run_then_does_and_change_nothing(n
         predicted = node.attempt(verb, check_mode=True)
         assert (node.effects, node.host.journal_lines) == ([], [])
         assert node.everything() == before
+        announced = {one["path"] for one in file_diffs(predicted.remaining.steps, node.host.files)}
         made = node.converge(verb)
+        written = {path for kind, path, _text in node.effects if kind in ("replace", "remove")}
+        # The stand-in of update-initramfs writes what no plan has the text of.
+        assert {path for path in written if is_foreign(path) and not path.startswith("/boot/initrd")} == announced
         assert predicted.error is None
         assert made.changes == predicted.changes != ()
         assert look["changes"] == [change.as_dict() for change in made.changes]

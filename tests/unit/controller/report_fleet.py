@@ -153,6 +153,7 @@ def as_declared(look: Mapping[str, Any]) -> Dict[str, Any]:
     right: Dict[str, Any] = copied(look)
     for entry in right["concerns"].values():
         entry.update(status=IN_SYNC, settings_in_sync=entry["settings_in_sync"] + len(entry["settings"]))
+        entry.pop("refusals", None)
         entry.update(settings=[], changes=[], needs=[], conflicts=[], reboot_required=False, reboot_reasons=[])
         for name in ("msg", "failure", "devices"):
             entry.pop(name, None)

@@ -36,7 +36,7 @@ PATHS = {path.stem: path for path in (ROOT / "playbooks").glob("*.yml")}
 PLAYBOOKS = sorted(PATHS)
 PREFIXES = ("gpufleet_", *(f"{name}_" for name in PLAYBOOKS))
 # What the action of the look takes from the variables of a host.
-READ_BY_THE_LOOK = {"gpufleet_concerns", "gpufleet_skip", "gpufleet_detail"}
+READ_BY_THE_LOOK = {"gpufleet_concerns", "gpufleet_skip", "gpufleet_detail", "gpufleet_no_diff"}
 # Each playbook asks nodes, some of them in a role.
 READ_BY_ALL = {"gpufleet_look_by"}
 

@@ -18,6 +18,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.change import 
     Change,
     Conflict,
     Plan,
+    Refuse,
+    ReplaceFile,
     Step,
     Unmanaged,
     WriteAttribute,
@@ -28,11 +30,12 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
     DeclarationError,
     InUse,
     OwnedByAnother,
+    Refused,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import EFFECTIVE, Setting
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
-from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
+from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node, node_diff
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern, in_order, to_converge
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
 from ansible_collections.gpufleet.node.tests.unit.support import AT_ONCE_SECONDS, FakeHost, build
@@ -245,6 +248,44 @@ def test_full_detail_has_every_setting_and_the_state(host: FakeHost) -> None:
     assert [row["status"] for row in result["settings"]] == ["in_sync"]
     assert result["effective"] == {"value": "1"}
     assert len(result["unmanaged"]) == 64
+
+
+class Refusing(Tunable):
+    """Its run sets the value and then fails."""
+
+    def plan(self, state: str, desired: str, scope: Scope) -> Plan:
+        plan = super().plan(state, desired, scope)
+        missing = Refused("keep {}", object=self.name, cause="x is missing", hint="install x")
+        missing.code = "no_x"
+        return replace(plan, steps=(*plan.steps, Step(Refuse(missing)), Step(Refuse(None))))
+
+
+def test_what_a_run_would_fail_with_is_foreseen_unless_another_concern_brings_it(host: FakeHost) -> None:
+    declared = {"one": {"value": "2"}, "two": {"value": "3"}}
+    one = RegisteredConcern.of(Refusing("one"))
+    refusals = [{"code": "no_x", "msg": "Cannot keep one: x is missing. Install x."}]
+    for two, expected in ((("no_y",), refusals), (("no_x",), [])):
+        answer = look(host, declared, one, RegisteredConcern.of(Tunable("two"), cures=two))
+        assert answer["concerns"]["one"]["refusals"] == expected
+        assert "refusals" not in answer["concerns"]["two"]
+
+
+class InAFile(Tunable):
+    """It keeps its value in a foreign file too."""
+
+    def plan(self, state: str, desired: str, scope: Scope) -> Plan:
+        plan = super().plan(state, desired, scope)
+        return replace(plan, steps=(*plan.steps, Step(ReplaceFile("/etc/one", f"{desired}\n"))))
+
+
+def test_only_a_look_in_diff_mode_says_how_foreign_files_would_change(host: FakeHost) -> None:
+    declared, entry = {"one": {"value": "2"}}, RegisteredConcern.of(InAFile("one"))
+    assert "files" not in look(host, declared, entry)["concerns"]["one"]
+    shown = "--- /etc/one\n+++ /etc/one\n@@ -0,0 +1 @@\n+2\n"
+    for no_diff, difference in (([], shown), (["/etc/o*"], "")):
+        found = assess_node(declared, host, validate=validate, full=False, no_diff=no_diff, registry=[entry])
+        assert found["concerns"]["one"]["files"] == [{"path": "/etc/one", "diff": difference}]
+        assert node_diff(found).get("prepared", "") == difference
 
 
 def test_a_declaration_on_the_node_that_nobody_makes_is_named(host: FakeHost, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from ..._core.setting import BOOT
 from . import last_good, original_files
 from .candidate import CandidateFiles
 from .model import Edit, shown
-from .plan import FOUND, LEFT, WITHOUT, CheckEdits, KeepFiles, RequireRuntime
+from .plan import FOUND, LEFT, WITHOUT, CheckEdits, KeepFiles
 from .restore import TEXT
 
 if TYPE_CHECKING:
@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 
 def perform(step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
     action = step.action
-    if isinstance(action, RequireRuntime):
-        require_runtime(action)
-    elif isinstance(action, CheckEdits):
+    if isinstance(action, CheckEdits):
         return check(action, host)
-    elif isinstance(action, KeepFiles):
+    if isinstance(action, KeepFiles):
         refuse_changed(action.edits, host)
         original_files.save(host.files, action.engine, action.edits)
         if action.daemon:
@@ -37,16 +35,6 @@ def perform(step: Step, host: Host) -> Optional[Tuple[Change, ...]]:
     else:
         steps.perform(step, host)
     return None
-
-
-def require_runtime(action: RequireRuntime) -> None:
-    """Raises ``Refused``: a plan has this step only where the runtime is not there."""
-    raise Refused(
-        f"add the runtime to {action.engine}",
-        object=action.path,
-        cause=f"{action.why.replace('which', 'it', 1)}",
-        hint="install the package nvidia-container-toolkit, as the role container_toolkit does",
-    )
 
 
 def refuse_changed(edits: Tuple[Edit, ...], host: Host) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Tuple
 
-from ..._core.change import Blocker, Change, RemoveFile, ReplaceFile, RoomAction, RunCommand, Step
+from ..._core.change import Blocker, Change, Refuse, RemoveFile, ReplaceFile, RoomAction, RunCommand, Step
+from ..._core.errors import Refused
 from ..._core.setting import BOOT, EFFECTIVE, IN_SYNC, Setting
 from ..._core.value import frozen
 from . import last_good, original_files
@@ -26,13 +27,10 @@ LEFT = "as this collection left it"
 WITHOUT = "without what this collection added"
 
 
-@frozen
-class RequireRuntime(RoomAction):
-    """Refuse before anything changes: the engine could not start the runtime. ``why`` says it."""
+class NoRuntime(Refused):
+    """The program of the runtime is missing, or cannot be started."""
 
-    engine: str
-    path: str
-    why: str
+    code = "no_runtime"
 
 
 @frozen
@@ -96,8 +94,13 @@ def plan_steps(
             changes = _changes(seen, want, texts)
         if want.entry is not None and want.missing:
             # What must be there first; it has the changes where that alone would make them.
-            required = RequireRuntime(seen.engine, want.entry.runtime_path, want.missing)
-            first.append(Step(required, () if edits else changes))
+            missing = NoRuntime(
+                f"add the runtime {{}} to {seen.engine}",
+                object=want.entry.runtime_path,
+                cause=want.missing.replace("which", "it", 1),
+                hint="install the package nvidia-container-toolkit, as the role container_toolkit does",
+            )
+            first.append(Step(Refuse(missing), () if edits else changes))
         if edits:
             expected = {**want.wanted, **(want.leftover.left if want.leftover else {})}
             goes = want.entry is None or not want.entry.present

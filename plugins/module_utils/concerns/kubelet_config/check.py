@@ -172,7 +172,7 @@ def _refuse_memory(state: KubeletState, values: Mapping[str, Any]) -> None:
         for name, text in one["limits"].items():
             size = schema.amount(text)
             if name != MEMORY_RESOURCE:
-                cause = f"{name} must add up to what kube_reserved and system_reserved have of it, which take none"
+                cause = f"{name} must add up to that of kube_reserved and system_reserved, which accept none"
                 raise _refusal(RESERVED_MEMORY, cause, f"leave {name} out, or set memory_manager_policy: none")
             if size > node.total(name):
                 has = f"node {node.number} has {node.total(name)} bytes of {name}"
@@ -225,7 +225,9 @@ def _refuse_others(state: KubeletState, values: Mapping[str, Any]) -> None:
             CRITICAL, f"it is longer than {GRACE}, which it is a part of", f"declare at most {values.get(GRACE)}"
         )
     if (whole or critical) and state.by_priority:
-        raise _refusal(GRACE if whole else CRITICAL, f"the kubelet refuses it beside {BY_PRIORITY}, which it has")
+        raise _refusal(
+            GRACE if whole else CRITICAL, f"the kubelet refuses it together with {BY_PRIORITY}, which it has"
+        )
     for name, length in ((GRACE, whole), (CRITICAL, critical)):
         if 0 < length < 1000:
             raise _refusal(name, "the kubelet takes 0 or at least one second")

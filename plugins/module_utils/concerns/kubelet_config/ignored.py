@@ -27,14 +27,14 @@ from .state import KUBELET
 
 
 def ignored(declared: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Unmanaged]:
-    """Settings with the reason. ``values`` is all that counts then, ``declared`` what of it the inventory names."""
+    """Such settings, each with the reason. ``values`` are those in effect then, ``declared`` those of the inventory."""
     for key, reason in _reasons(declared, values):
         yield Unmanaged(KUBELET, key, reason, goal=f"set {key}", cause=reason)
 
 
 def _reasons(declared: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
     if RESERVED_MEMORY in declared and value(values, MEMORY_POLICY) != STATIC_MEMORY:
-        yield RESERVED_MEMORY, f"the kubelet uses it with {MEMORY_POLICY}: {STATIC_MEMORY} only"
+        yield RESERVED_MEMORY, f"the kubelet uses it only with {MEMORY_POLICY}: {STATIC_MEMORY}"
     for key in (TOPOLOGY_SCOPE, TOPOLOGY_OPTIONS):
         if key in declared and value(values, TOPOLOGY_POLICY) == "none":
             yield key, f"the kubelet does not use it with {TOPOLOGY_POLICY}: none"

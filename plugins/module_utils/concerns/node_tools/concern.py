@@ -22,7 +22,7 @@ from ..._core.targets import read_only_folder
 from ..._kinds import units
 from ..._kinds.own_files import OwnFile
 from ..._linux import program, systemd
-from ..._linux.boot_service import UNIT
+from ..._linux.boot_service import NO_BOOT_SERVICE, UNIT
 from ..._linux.program import ARCHIVE, COMPILED, ON_PATH, PROGRAM
 from .options import OPTIONS
 from .owners import distrust, unsafe, wrong
@@ -46,6 +46,7 @@ class NodeTools:
     apply_at_boot = False
     registration = Registration(
         serves=ALL,
+        cures=(NO_BOOT_SERVICE,),
     )
 
     def __init__(self, sent: Optional[bytes] = None) -> None:

@@ -53,6 +53,10 @@ class ChangeTopology(RoomAction):
     writes: Tuple[str, ...] = ()
     log: str = ""
 
+    @property
+    def written(self) -> Tuple[Tuple[str, Optional[str]], ...]:
+        return tuple(zip(self.writes, self.texts))
+
 
 def plan(state: TopologyState, desired: TopologyDesired, scope: Scope) -> Plan:
     if not desired.managed:

@@ -68,7 +68,7 @@ def refuse_unreadable(sources: Sequence[meaning.ConfigSource], version: Tuple[in
             names = source.data.get(key)
             for name in names if isinstance(names, (list, dict)) and (key != "plugins" or version < (2,)) else ():
                 if not _is_plugin(str(name), version):
-                    raise _unreadable(source, version, f"does not start with {name} in {key}")
+                    raise _unreadable(source, version, f"would not start because of {name} in {key}")
 
 
 def _is_plugin(name: str, version: Tuple[int, ...]) -> bool:

@@ -140,7 +140,7 @@ def _by_name(path: str, written: Table, version: int, ask: Callable[[], Tuple[in
     if not known:
         raise not_understood(
             path,
-            f"{', '.join(odd)} in {PLUGINS[version]} has another case than its name, which containerd 1.x and 2.x read "
+            f"{', '.join(odd)} in {PLUGINS[version]} is spelled in another case, which containerd 1.x and 2.x read "
             "differently",
         )
     return newer if known >= (2,) else older

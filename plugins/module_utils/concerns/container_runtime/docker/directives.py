@@ -66,7 +66,7 @@ def refusal(
         cause = f"{given[twice[0]][1]} sets {located(text, values, twice)} on the command line of dockerd too"
     elif values.get("graph") and values.get("data-root"):
         cause = f"dockerd {dotted(version)} takes only one of {located(text, values, ['graph', 'data-root'])}"
-    return f"{cause}, and would not start" if cause else ""
+    return f"{cause}, so it would not start" if cause else ""
 
 
 def located(text: str, values: Mapping[str, Any], keys: Sequence[str]) -> str:
