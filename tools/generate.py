@@ -6,7 +6,8 @@
 
 Of a concern: its argument specification, and of its role the argument specification, defaults, variables, tasks and the
 table in README.md. Of other modules the argument specification. Of all: the keys that the modules of concerns return
-alike, the action group, and the tables of docs/profiles.md. What cannot be derived is in tools/overlay.yml.
+alike, the action group, and the tables of docs/profiles.md. What cannot be derived is in tools/overlay.yml. The table
+of docs/files.md is that of tools/written_files.yml.
 
 Without an argument it is written; with ``--check`` nothing is written, and a file that is not current is an error.
 """
@@ -406,6 +407,17 @@ def profiles(folder: Path) -> str:
     return "\n".join(lines)
 
 
+def written_files(rows: Path) -> str:
+    """A table of the files that are written on nodes, who reads them, and the tests in which they are judged."""
+    lines = ["| files | read by | tested by |", "|---|---|---|"]
+    for row in yaml.safe_load(rows.read_text(encoding="utf-8")):
+        judged = "<br>".join(f"`{judge}`" for judge in row.get("judges", ())) or row["unjudged"]
+        source = f"<br>after {row['source']}" if "source" in row else ""
+        files = "<br>".join(f"`{name}`" for name in row["files"])
+        lines.append(f"| {files} | {row['reader']} | {judged}{source} |")
+    return "\n".join(lines)
+
+
 def runtime() -> str:
     path = ROOT / "meta" / "runtime.yml"
     found = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -435,8 +447,12 @@ def files() -> Files:
         page = specification.parents[1] / "README.md"
         yield page, between(page.read_text(encoding="utf-8"), BEGIN, END, f"\n\n{emit.table(options)}\n\n")
     yield from playbooks()
-    page = ROOT / "docs" / "profiles.md"
-    yield page, between(page.read_text(encoding="utf-8"), BEGIN, END, f"\n\n{profiles(ROOT / 'profiles')}\n\n")
+    for name, table in (
+        ("profiles.md", profiles(ROOT / "profiles")),
+        ("files.md", written_files(ROOT / "tools" / "written_files.yml")),
+    ):
+        page = ROOT / "docs" / name
+        yield page, between(page.read_text(encoding="utf-8"), BEGIN, END, f"\n\n{table}\n\n")
     yield ROOT / "meta" / "runtime.yml", runtime()
 
 
