@@ -71,13 +71,11 @@ def answer_to(request: Mapping[str, Any]) -> Dict[str, Any]:
     """The result that the module would have, on this machine."""
     host = this_host()
     with importing():
-        if "declared" not in request:
-            from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect import facts_answer
-
-            return {"changed": False, **facts_answer(host, request["gather"], compressed=request["compress"])}
-        from ansible_collections.gpufleet.node.plugins.module_utils._node.look import look
-
+        if "declared" in request:
+            from ansible_collections.gpufleet.node.plugins.module_utils._node.look import look as answer
+        else:
+            from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect import answer_for as answer
     try:
-        return look(request, host)
+        return answer(request, host)
     except GpuFleetError as error:
         return {"failed": True, "msg": str(error), "failure": error.failure()}

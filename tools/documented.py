@@ -29,6 +29,8 @@ Options = Dict[str, Option]
 KEYS = ("type", "elements", "choices", "required", "default")
 # The names that ansible-test takes for those of secrets, and that are none.
 NO_SECRETS = ("key",)
+# Those of values that are too long to be logged and returned.
+UNLOGGED = ("binding",)
 # The markup of Ansible's documentation. Only an option, its value and a returned key mean something else elsewhere.
 OPTION = re.compile(r"\bO\(([a-z_]+)((?:\[\])?(?:\.[^)=]*)?(?:=[^)]*)?)\)")
 RETURNED = re.compile(r"\bRV\((?:ignore:)?([^)]*)\)")
@@ -102,8 +104,9 @@ def argument(option: Option) -> Option:
 
 def arguments(options: Options) -> Options:
     """An argument specification, from the documentation of its options."""
+    logged = {**dict.fromkeys(NO_SECRETS, False), **dict.fromkeys(UNLOGGED, True)}
     return {
-        name: {**argument(option), "no_log": False} if name in NO_SECRETS else argument(option)
+        name: {**argument(option), "no_log": logged[name]} if name in logged else argument(option)
         for name, option in options.items()
     }
 

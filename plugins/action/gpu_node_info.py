@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Dict, Optional
 
 from ..module_utils._node.facts.options import OPTIONS
-from ..plugin_utils.asking_action import AskingAction
+from ..plugin_utils.asking_action import BINDING, AskingAction
 
 
 class ActionModule(AskingAction):
@@ -15,5 +15,6 @@ class ActionModule(AskingAction):
 
     def run(self, tmp: Optional[str] = None, task_vars: Optional[Dict[str, Any]] = None) -> Dict[str, Any]:
         result: Dict[str, Any] = super().run(tmp, task_vars)
-        _validated, arguments = self.validate_argument_spec(argument_spec=dict(OPTIONS))
+        known = {name: option for name, option in OPTIONS.items() if name != BINDING}
+        _validated, arguments = self.validate_argument_spec(argument_spec=known)
         return {**result, **self.ask("gpufleet.node.gpu_node_info", arguments, task_vars or {})}

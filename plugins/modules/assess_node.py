@@ -20,6 +20,8 @@ description:
   - Where M(gpufleet.node.node_tools) keeps this release's program on the node, that program looks, in one remote
     execution that sends no code. Otherwise M(gpufleet.node.node_state) does, as it does everywhere with
     C(gpufleet_look_by=module).
+  - A node that answers that it has no suitable nvidia-ml-py is asked again, with that of the controller, which is kept
+    only in memory there. So the first look at a node sees its GPUs.
   - The controller makes the declarations without a template for each variable, which for a fleet is most of what a
     look would cost there.
 options:
@@ -71,4 +73,11 @@ not_by_program:
   returned: when the module looked
   type: str
   sample: gpufleet_look_by is module
+read_with_binding:
+  description:
+    - The concerns that were read with the controller's nvidia-ml-py, because the node has no suitable one yet.
+    - In check mode C(gpufleet.node.site) does not run their roles, since their modules would find none.
+  returned: when the controller's was sent
+  type: list
+  elements: str
 """

@@ -67,6 +67,13 @@ options:
         gigabytes, and these texts megabytes. The filter P(gpufleet.node.decompress#filter) reads them.
     type: bool
     default: false
+  binding:
+    description:
+      - The text of a C(pynvml.py), as the controller packs it. It is used in memory where the node has no suitable
+        nvidia-ml-py.
+      - Only the action plugin of this module sets it, when the node answered that it has none. A task must not set it.
+    type: str
+    default: ""
 extends_documentation_fragment:
   - gpufleet.node.contract.attributes
 attributes:
@@ -95,7 +102,7 @@ notes:
     C(out_of_sequence) and C(packet_seq_err) show a congested RoCE network.
 requirements:
   - Python 3.9 or newer on the node
-  - nvidia-ml-py on the node, for what the driver reports
+  - nvidia-ml-py on the node or on the controller, for what the driver reports
 seealso:
   - name: NVML
     description: The meaning of what the driver reports.
@@ -152,6 +159,11 @@ not_by_program:
   returned: when the module did
   type: str
   sample: gpufleet_look_by is module
+read_with_binding:
+  description: An empty list if what the driver reports was read with the controller's nvidia-ml-py.
+  returned: when the controller's was sent, because the node has no suitable one
+  type: list
+  elements: str
 node:
   description: The facts. A part that was not requested is missing; one that could not be read is null.
   returned: success, without O(compress)
@@ -1805,7 +1817,7 @@ from typing import Any, Mapping
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect import facts_answer
+from ansible_collections.gpufleet.node.plugins.module_utils._node.facts.collect import answer_for
 from ansible_collections.gpufleet.node.plugins.module_utils._node.module import host_of
 
 # Made by `make docs` from the options above: change them there.
@@ -1848,6 +1860,7 @@ OPTIONS: Mapping[str, Any] = {
         ],
     },
     "compress": {"type": "bool", "default": False},
+    "binding": {"type": "str", "default": "", "no_log": True},
 }
 # End of what is made.
 
@@ -1858,11 +1871,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        host = host_of(module)
+        answer = answer_for(module.params, host_of(module))
     except GpuFleetError as error:
         module.fail_json(msg=str(error), failure=error.failure())
-    answer = facts_answer(host, module.params["gather"], compressed=module.params["compress"])
-    module.exit_json(changed=False, **answer)
+    module.exit_json(**answer)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,21 @@ options:
       - Whether to return the facts of the node too, RV(compressed), so that it is asked once for both.
     type: bool
     default: false
+  no_diff:
+    description:
+      - Shell globs of files of other software whose changes are not shown in diff mode, such as
+        C(/etc/docker/daemon.json).
+    type: list
+    elements: str
+    default: []
+  binding:
+    description:
+      - The text of a C(pynvml.py), as the controller packs it. It is used in memory where the node has no suitable
+        nvidia-ml-py.
+      - M(gpufleet.node.assess_node) sets it, when the node answered that it has none. There is no need to set it
+        elsewhere.
+    type: str
+    default: ""
 extends_documentation_fragment:
   - gpufleet.node.contract.attributes
 attributes:
@@ -116,6 +131,20 @@ concerns:
       type: int
     changes:
       description: What a converge would change.
+      type: list
+      elements: dict
+    refusals:
+      description:
+        - The errors at which a converge would stop after it has made other changes, each with C(code) and C(msg).
+      returned: when there is something
+      type: list
+      elements: dict
+    files:
+      description:
+        - The files of other software that a converge would change, each with its C(path) and the hunks of a unified
+          C(diff), in which passwords, tokens and the like are masked. The difference is empty for a path of
+          O(no_diff).
+      returned: in diff mode, where there is something to do
       type: list
       elements: dict
     needs:
@@ -240,8 +269,16 @@ unknown:
 waiting:
   description:
     - The concerns that cannot be read until another one is in place, such as those of GPUs until V(nvml) has installed
-      the binding; they are in RV(unknown) too. In check mode nothing more can be said about them, and they do not fail.
+      the binding, unless O(binding) provides it; they are in RV(unknown) too. In check mode nothing more can be said
+      about them, and they do not fail.
   returned: always
+  type: list
+  elements: str
+lacks_binding:
+  description:
+    - The concerns that could not be read because the node has no suitable nvidia-ml-py, and O(binding) did not provide
+      one. It is empty where only the facts lack it.
+  returned: when something could not be read for that reason
   type: list
   elements: str
 invalid:
@@ -315,6 +352,8 @@ OPTIONS: Mapping[str, Any] = {
     "detail": {"type": "str", "choices": ["brief", "devices", "full"], "default": "brief"},
     "expect": {"type": "str", "choices": ["nothing", "valid", "in_sync"], "default": "nothing"},
     "facts": {"type": "bool", "default": False},
+    "no_diff": {"type": "list", "elements": "str", "default": []},
+    "binding": {"type": "str", "default": "", "no_log": True},
 }
 # End of what is made.
 

@@ -10,13 +10,18 @@ import json
 from typing import Any, Dict, Mapping
 
 from ansible import constants as C
+from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 
-from .declarations import ARCHIVE_SHA256, is_plain
+from ..module_utils._node.sent_binding import LACKS
+from .declarations import ARCHIVE_SHA256, binding_to_lend, is_plain
+from .profiles import ProfileError
 from .program_look import command_line, understood
 
 # The value of gpufleet_look_by without which the module looks, and of ansible_python_interpreter for one that is found.
 AUTO = "auto"
+# The option of both modules by which a binding comes.
+BINDING = "binding"
 
 
 class AskingAction(ActionBase):
@@ -25,9 +30,23 @@ class AskingAction(ActionBase):
     def ask(self, module: str, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Dict[str, Any]:
         """The answer of the program on the node, or else of the module; it says which of them it is and why.
 
-        ``arguments`` are the options of the module, of the right types.
+        ``arguments`` are the options of the module, of the right types. A node that answers that it has no binding is
+        asked again with that of the controller. What was unreadable without it is in ``read_with_binding``.
         """
-        why_not = self._why_no_program(variables)
+        answer = self._ask(module, arguments, variables, self._why_no_program(variables))
+        unread = answer.pop(LACKS, None)
+        binding = "" if unread is None else self._binding(variables)
+        if binding:
+            again = {**arguments, BINDING: binding}
+            answer = self._ask(module, again, variables, answer.get("not_by_program", ""))
+            answer.pop(LACKS, None)
+            answer["read_with_binding"] = unread
+        return answer
+
+    def _ask(
+        self, module: str, arguments: Mapping[str, Any], variables: Mapping[str, Any], why_not: str
+    ) -> Dict[str, Any]:
+        """The answer of the program, or of the module where ``why_not`` says why the program is not asked."""
         if not why_not:
             request = {
                 **arguments,
@@ -44,6 +63,14 @@ class AskingAction(ActionBase):
             self._display.vvv(f"The module looks: {why_not}.", host=variables.get("inventory_hostname"))
         answer = self._execute_module(module, module_args=dict(arguments), task_vars=dict(variables))
         return {**answer, "looked_by": "module", "not_by_program": why_not}
+
+    def _binding(self, variables: Mapping[str, Any]) -> str:
+        """The binding for a node that has none, packed; empty where the concern ``nvml`` would not bring it."""
+        try:
+            return binding_to_lend(variables, self._templar.template)
+        except (AnsibleError, ProfileError):
+            # Who declares it wrong hears of it from the look at the concern.
+            return ""
 
     def _why_no_program(self, variables: Mapping[str, Any]) -> str:
         """Why the program on the node cannot take the place of the module; empty where it can."""

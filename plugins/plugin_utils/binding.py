@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import Dict
 
 from ..module_utils._machine.files import LocalFiles
+from ..module_utils._node.compressed import compress
 from ..module_utils.concerns.nvml.recognise import FILE, binding_fault, inspect, search
 
 
@@ -52,6 +53,12 @@ def binding_of(file: str = "") -> Binding:
         raise NoBinding(f"{found.path} cannot be used: {found.fault}")
     with open(found.path, "rb") as stream:
         return Binding(stream.read(), found.version)
+
+
+@cache
+def packed(file: str) -> str:
+    """The text of the binding in ``file``, as a look takes it along. Raises ``NoBinding``."""
+    return compress(binding_of(file).content.decode("utf-8", "surrogateescape"))
 
 
 def options_for(file: str) -> Dict[str, str]:

@@ -18,7 +18,7 @@ from ..module_utils._node.registry import REGISTRY
 from ..module_utils.concerns.nvml.spec import CONTROLLER
 from . import acceptances
 from .archive import build
-from .binding import options_for
+from .binding import NoBinding, options_for, packed
 from .profiles import VARIABLE, asked
 from .profiles import value_of as value_in
 from .role_defaults import ROLE_DEFAULTS
@@ -37,6 +37,35 @@ def declaration_of(role: str, variables: Mapping[str, Any], template: Callable[[
 
     A variable that the host does not have has the role's default, which asks the profile. Raises ``ProfileError``.
     """
+    value_of = _values(variables, template)
+    values = {name: value_of(name, default) for name, default in DEFAULTS[role].items()}
+    declared = {name[len(role) + 1 :]: value for name, value in values.items()}
+    declared[accepted.OPTION] = acceptances.of_concern(role, value_of(acceptances.VARIABLE, []))
+    if role == "node_tools":
+        declared["archive_sha256"] = ARCHIVE_SHA256
+    if role == "nvml" and declared["source"] == CONTROLLER:
+        file = value_of("nvml_file", "")
+        declared.update(options_for(str(file)) if file else BROUGHT)
+    return declared
+
+
+def binding_to_lend(variables: Mapping[str, Any], template: Callable[[Any], Any]) -> str:
+    """The binding that ``nvml`` would install on a host, packed for a look; empty where it would bring none.
+
+    Raises ``ProfileError``.
+    """
+    value_of = _values(variables, template)
+    if value_of("nvml_state", "present") == "absent" or value_of("nvml_source", CONTROLLER) != CONTROLLER:
+        return ""
+    try:
+        return packed(str(value_of("nvml_file", "") or ""))
+    except NoBinding:
+        # The look at the concern says so.
+        return ""
+
+
+def _values(variables: Mapping[str, Any], template: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
+    """What reads a variable of a host, by its name and its default."""
     profile = variables.get(VARIABLE, "")
     if not is_plain(profile):
         profile = template(profile)
@@ -51,15 +80,7 @@ def declaration_of(role: str, variables: Mapping[str, Any], template: Callable[[
         asking = asked(value)
         return template(value) if asking is None else value_in(profile, *asking)
 
-    values = {name: value_of(name, default) for name, default in DEFAULTS[role].items()}
-    declared = {name[len(role) + 1 :]: value for name, value in values.items()}
-    declared[accepted.OPTION] = acceptances.of_concern(role, value_of(acceptances.VARIABLE, []))
-    if role == "node_tools":
-        declared["archive_sha256"] = ARCHIVE_SHA256
-    if role == "nvml" and declared["source"] == CONTROLLER:
-        file = value_of("nvml_file", "")
-        declared.update(options_for(str(file)) if file else BROUGHT)
-    return declared
+    return value_of
 
 
 def declarations(variables: Mapping[str, Any], template: Callable[[Any], Any]) -> Dict[str, Mapping[str, Any]]:

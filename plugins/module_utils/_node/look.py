@@ -13,7 +13,7 @@ from .._core import arguments
 from .._core.contract import AnyConcern
 from .._core.errors import DeclarationError
 from .._core.nearest import did_you_mean
-from .._core.setting import ACCEPTED, IN_SYNC
+from .._core.setting import ACCEPTED, IN_SYNC, worded
 from .._core.shared_options import SHARED_OPTIONS
 from .assessment import assess_node, node_diff
 from .registry import REGISTRY
@@ -33,6 +33,10 @@ def look(
     """
     declared, excluded = request["declared"], request["excluded"]
     _refuse_unknown(declared)
+    if request["binding"]:
+        from .sent_binding import offer
+
+        offer(host, request["binding"])
     answer = assess_node(
         {name: declaration for name, declaration in declared.items() if name not in excluded},
         host,
@@ -40,15 +44,17 @@ def look(
         full=request["detail"] == "full",
         devices=request["detail"] == "devices",
         excluded=[*declared, *excluded],
+        no_diff=request["no_diff"] if request["diff"] else None,
     )
     answer["changed"] = False
     if request["facts"]:
         from .facts.collect import facts_answer
 
         answer.update(facts_answer(host, compressed=True))
+    _say_what_lacks_the_binding(answer)
     if request["diff"]:
         answer["diff"] = node_diff(answer)
-    unexpected = _objections(answer, expect=request["expect"], check_mode=request["check_mode"])
+    unexpected = objections(answer, expect=request["expect"], check_mode=request["check_mode"])
     if unexpected:
         answer["failed"] = True
         answer["msg"] = "\n".join(f"{name}: {text}" for name, text in unexpected.items())
@@ -71,6 +77,18 @@ def in_brief(result: Mapping[str, Any], *, listed: bool) -> Dict[str, Any]:
     return {name: value for name, value in result.items() if value and name not in counted}
 
 
+def _say_what_lacks_the_binding(answer: Dict[str, Any]) -> None:
+    """Name the concerns that could not be read for want of it, where there are any or the facts want it too."""
+    codes = {name: result["failure"]["code"] for name, result in answer["concerns"].items() if "failure" in result}
+    if codes:
+        from .._nvidia.errors import NoBinding
+        from .sent_binding import LACKS
+
+        lacking = [name for name, code in codes.items() if code == NoBinding.code]
+        if lacking:
+            answer[LACKS] = lacking
+
+
 def _refuse_unknown(declared: Mapping[str, Any]) -> None:
     names = [entry.name for entry in REGISTRY]
     for name in declared:
@@ -79,8 +97,8 @@ def _refuse_unknown(declared: Mapping[str, Any]) -> None:
             raise DeclarationError("look", object=name, cause="there is no such concern", hint=hint)
 
 
-def _objections(answer: Mapping[str, Any], *, expect: str, check_mode: bool) -> Dict[str, str]:
-    """What the caller did not expect, by concern."""
+def objections(answer: Mapping[str, Any], *, expect: str, check_mode: bool) -> Dict[str, str]:
+    """What the caller did not expect, by concern. The answer may be one ``in_brief``."""
     if expect == "nothing":
         return {}
     names = list(answer["invalid"])
@@ -95,9 +113,18 @@ def _objections(answer: Mapping[str, Any], *, expect: str, check_mode: bool) -> 
     for name in names:
         result = answer["concerns"][name]
         differences = [
-            f"{row['object']} {row['setting']} is {row['effective']} (at boot {row['boot']}), wanted {row['wanted']}"
-            for row in result["settings"]
-            if row["status"] not in (IN_SYNC, ACCEPTED)
+            _difference(row) for row in result.get("settings", ()) if row["status"] not in (IN_SYNC, ACCEPTED)
         ]
         texts[name] = result.get("msg") or "; ".join(differences)
     return texts
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    wanted, effective, boot = (worded(row[name]) for name in ("wanted", "effective", "boot"))
+    about = f"{row['object']} {row['setting']}"
+    if row.get("note"):
+        return f"{about}: {row['note']}"
+    if effective == wanted:
+        return f"{about} is {wanted}, as wanted, but would be {boot} after a reboot"
+    later = "" if boot == effective else f" (at boot {boot})"
+    return f"{about} is {effective}{later}, wanted {wanted}"

@@ -15,4 +15,6 @@ OPTIONS: Mapping[str, Any] = {
     "detail": {"type": "str", "choices": ["brief", "devices", "full"], "default": "brief"},
     "expect": {"type": "str", "choices": ["nothing", "valid", "in_sync"], "default": "nothing"},
     "facts": {"type": "bool", "default": False},
+    "no_diff": {"type": "list", "elements": "str", "default": []},
+    "binding": {"type": "str", "default": "", "no_log": True},
 }

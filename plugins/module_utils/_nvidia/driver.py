@@ -19,7 +19,8 @@ from .._core.value import frozen
 from .errors import GOAL, LOST, LOST_HINT, DriverMismatch, NoBinding, NoDriver
 
 LIBRARY = "libnvidia-ml.so.1"
-
+RUN_NVML = "run the role nvml, which installs it"
+TOO_OLD = "the nvidia-ml-py of this Python is older than 11.515, and lacks calls that MIG needs"
 
 T = TypeVar("T")
 
@@ -175,8 +176,11 @@ def pci_id(word: int) -> str:
     return f"{word & 0xFFFF:04x}:{word >> 16:04x}"
 
 
-def open_driver(library: str) -> Driver:
-    """Load the library and the binding, and initialise NVML. Raises ``NoDriver``, ``NoBinding`` or ``CannotLook``."""
+def open_driver(library: str, offered: str = "") -> Driver:
+    """Load the library and the binding, and initialise NVML. Raises ``NoDriver``, ``NoBinding`` or ``CannotLook``.
+
+    ``offered`` is the text of a binding, for where this Python has none, or one that will not do.
+    """
     # Only the process that asks the driver does this; others import the file for its types, and ctypes costs more.
     import ctypes
 
@@ -190,19 +194,55 @@ def open_driver(library: str) -> Driver:
             hint="install the NVIDIA driver, or declare no GPU settings for this node",
             state=f"no {LIBRARY}",
         ) from error
-    if BINDING_FOLDER not in sys.path:
-        sys.path.insert(0, BINDING_FOLDER)
+    binding = _binding(offered)
     try:
-        import pynvml
-    except ImportError as error:
-        raise NoBinding(
-            GOAL, cause=f"{sys.executable} has no nvidia-ml-py: {error}", hint="run the role nvml, which installs it"
-        ) from error
-    try:
-        pynvml.nvmlInit()
+        binding.nvmlInit()
     except Exception as error:
         raise explain(error) from error
-    return Driver(pynvml)
+    return Driver(binding)
+
+
+def is_current(binding: Any) -> bool:
+    """Whether it is from 11.515 on: older ones cannot list the profiles of MIG (``concerns.nvml.recognise``)."""
+    ask = getattr(binding, "nvmlDeviceGetGpuInstanceProfileInfo", None)
+    code = getattr(ask, "__code__", None)
+    return code is not None and "version" in code.co_varnames
+
+
+def _binding(offered: str) -> Any:
+    """The machine's own binding, unless it is missing, damaged, or older than the one that is offered."""
+    if BINDING_FOLDER not in sys.path:
+        sys.path.insert(0, BINDING_FOLDER)
+    state, cause = "damaged", f"the nvidia-ml-py of {sys.executable} cannot be imported"
+    try:
+        import pynvml
+
+        if hasattr(pynvml, "nvmlInit") and (not offered or is_current(pynvml)):
+            return pynvml
+        reason = f"{getattr(pynvml, '__file__', None) or 'a folder'} is not nvidia-ml-py"
+    except ImportError as error:
+        state, cause, reason = "not installed", f"{sys.executable} has no nvidia-ml-py", str(error)
+    except (Exception, SystemExit) as error:
+        # It is whatever lies there, such as half a file, or a script.
+        reason = f"{type(error).__name__}: {error}"
+    if offered:
+        return _imported(offered)
+    raise NoBinding(GOAL, cause=f"{cause}: {reason}", hint=RUN_NVML, state=state)
+
+
+def _imported(text: str) -> Any:
+    """The module of this text, which no file has."""
+    from types import ModuleType
+
+    name = "pynvml"
+    # It looks itself up there.
+    module = sys.modules[name] = ModuleType(name)
+    try:
+        exec(compile(text.encode("utf-8", "surrogateescape"), f"<{name}>", "exec"), module.__dict__)
+    except (Exception, SystemExit) as error:
+        cause = f"{sys.executable} cannot import the controller's nvidia-ml-py: {type(error).__name__}: {error}"
+        raise NoBinding(GOAL, cause=cause, hint="install another release of nvidia-ml-py on the controller") from error
+    return module
 
 
 def explain(error: Exception, goal: str = GOAL, object_name: str = "") -> GpuFleetError:

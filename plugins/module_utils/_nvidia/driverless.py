@@ -66,7 +66,7 @@ def without_handed_on(
 
 def _settings(error: CannotLook, missed: Sequence[str]) -> Tuple[Setting, ...]:
     if isinstance(error, NoBinding):
-        return (_setting(BINDING, BINDING, "installed", "not installed"),)
+        return (_setting(BINDING, BINDING, "installed", error.state),)
     if not isinstance(error, (NoDriver, DriverMismatch)):
         return ()
     found = error.state if isinstance(error, NoDriver) else MISMATCH

@@ -25,9 +25,16 @@ class NoDriver(CannotLook):
 
 
 class NoBinding(CannotLook):
-    """The Python that runs this has no nvidia-ml-py."""
+    """The Python that runs this has no nvidia-ml-py, or one that is damaged or too old.
+
+    ``state`` says which, in the words of the table.
+    """
 
     code = "no_binding"
+
+    def __init__(self, goal: str, *, cause: str, hint: str = "", state: str = "not installed") -> None:
+        super().__init__(goal, cause=cause, hint=hint)
+        self.state = state
 
 
 class DriverMismatch(CannotLook):

@@ -13,7 +13,8 @@ from ctypes import byref, c_uint
 from math import ceil
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from .driver import FUNCTION_NOT_FOUND, NOT_SUPPORTED, Gpu
+from .driver import FUNCTION_NOT_FOUND, NOT_SUPPORTED, RUN_NVML, TOO_OLD, Gpu, is_current
+from .errors import GOAL, NoBinding
 
 # nvmlReturn_t
 INVALID_ARGUMENT = 2
@@ -60,7 +61,9 @@ class NvmlInstance(NamedTuple):
 
 
 def profiles(gpu: Gpu) -> Tuple[NvmlProfile, ...]:
-    """What the driver lists; nothing where it does so only while MIG is on."""
+    """What the driver lists; nothing where it does so only while MIG is on. Raises ``NoBinding`` for one too old."""
+    if not is_current(gpu.driver.nvml):
+        raise NoBinding(GOAL, cause=TOO_OLD, hint=RUN_NVML, state="too old")
     ask = gpu.driver.nvml.nvmlDeviceGetGpuInstanceProfileInfo
 
     def listed(version: int) -> List[Tuple[int, Any]]:

@@ -35,7 +35,10 @@ class LocalNvml:
     """``protocols.Nvml`` on this machine. The process is started by the first question and serves all others.
 
     ``library`` is the name or the path of the one to load, ``deadline`` how many seconds an answer may take.
+    ``offered`` is the text of a binding that came with the run, for a machine that has none of its own that will do.
     """
+
+    offered = ""
 
     def __init__(self, commands: Commands, *, library: str = LIBRARY, deadline: Optional[float] = None) -> None:
         self._commands = commands
@@ -102,7 +105,7 @@ class LocalNvml:
             status = 1
             try:
                 _leave_what_is_not_ours(keep=(questions, answers))
-                _serve(questions, answers, self._library)
+                _serve(questions, answers, self._library, self.offered)
                 status = 0
             finally:
                 os._exit(status)
@@ -196,13 +199,13 @@ def _leave_what_is_not_ours(keep: Tuple[int, ...]) -> None:
         pass
 
 
-def _serve(questions: int, answers: int, library: str) -> None:
+def _serve(questions: int, answers: int, library: str, offered: str) -> None:
     from .driver import Driver, open_driver
 
     driver: Optional[Driver] = None
     trouble: Optional[GpuFleetError] = None
     try:
-        driver = open_driver(library)
+        driver = open_driver(library, offered)
     except GpuFleetError as error:
         trouble = error
     while True:

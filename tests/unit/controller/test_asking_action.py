@@ -10,12 +10,15 @@ import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.program import DAMAGED, OTHER_PYTHON
+from ansible_collections.gpufleet.node.plugins.module_utils._node.compressed import decompress
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, framed
+from ansible_collections.gpufleet.node.plugins.module_utils._node.sent_binding import LACKS
 from ansible_collections.gpufleet.node.plugins.plugin_utils import program_look
+from ansible_collections.gpufleet.node.plugins.plugin_utils.binding import binding_of, packed
 from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs import ansible_playbook
 
 pytest.importorskip("ansible.plugins.action", reason="an action needs Ansible's controller, Python 3.11")
@@ -46,6 +49,8 @@ class Action:
         self.done: Dict[str, Any] = {"rc": ANSWERED, "stdout": framed(json.dumps(BY_PROGRAM))}
         self.sent: List[Dict[str, Any]] = []
         self.modules: List[str] = []
+        self.given: List[Dict[str, Any]] = []
+        self.lacks: Optional[List[str]] = None
         self.pipelining = True
         action._connection = SimpleNamespace(
             _shell=SimpleNamespace(SHELL_FAMILY="sh"), is_pipelining_enabled=lambda wrap_async: self.pipelining
@@ -58,12 +63,16 @@ class Action:
 
     def _execute(self, command: str, *, in_data: bytes) -> Dict[str, Any]:
         assert command == program_look.command_line(asking_action.ARCHIVE_SHA256)
-        self.sent.append(json.loads(in_data))
+        request = json.loads(in_data)
+        self.sent.append(request)
+        if self.done["rc"] == ANSWERED and self.lacks is not None and "binding" not in request:
+            return {"rc": ANSWERED, "stdout": framed(json.dumps({**BY_PROGRAM, LACKS: self.lacks}))}
         return self.done
 
-    def _module(self, name: str, **_arguments: Any) -> Dict[str, Any]:
+    def _module(self, name: str, module_args: Dict[str, Any], **_more: Any) -> Dict[str, Any]:
         self.modules.append(name)
-        return BY_MODULE
+        self.given.append(module_args)
+        return BY_MODULE if self.lacks is None or "binding" in module_args else {**BY_MODULE, LACKS: self.lacks}
 
     def asked_for(self, **variables: Any) -> Dict[str, Any]:
         answer: Dict[str, Any] = self.action.ask("gpufleet.node.node_state", ARGUMENTS, variables)
@@ -206,20 +215,102 @@ def test_a_host_out_of_reach_is_not_asked_again(
     assert action.modules == []
 
 
-@pytest.mark.parametrize("answer", [{"failed": True, "msg": "MODULE FAILURE"}, {"unreachable": True}, {"concerns": 1}])
-@pytest.mark.parametrize("looked", [{"looked_by": "program"}, {"looked_by": "module", "not_by_program": "it is gone"}])
-def test_what_looked_is_said_of_a_look_that_failed_too(
-    answer: Dict[str, Any], looked: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def assessed(answer: Dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Dict[str, Any]:
+    """The result of the action where ``node_state`` answers so."""
     action: Any = assess_node.ActionModule.__new__(assess_node.ActionModule)
     action._templar = SimpleNamespace(template=lambda value: value)
     action._task = SimpleNamespace(args={})
     monkeypatch.setattr(asking_action.AskingAction, "run", lambda *_arguments: {})
-    monkeypatch.setattr(action, "ask", lambda *_arguments: {**answer, **looked})
+    monkeypatch.setattr(action, "ask", lambda *_arguments: answer)
     variables = {"ansible_run_tags": ["all"], "ansible_skip_tags": [], "gpufleet_expect": "nothing"}
-    result = action.run(task_vars=variables)
+    result: Dict[str, Any] = action.run(task_vars={**variables, "ansible_play_hosts_all": ["a"]})
+    return result
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"failed": True, "msg": "MODULE FAILURE"},
+        {"failed": True, "msg": "\n"},
+        {"failed": True, "msg": ["odd"], "module_stderr": 5},
+        {"unreachable": True},
+        {"concerns": 1},
+    ],
+)
+@pytest.mark.parametrize("looked", [{"looked_by": "program"}, {"looked_by": "module", "not_by_program": "it is gone"}])
+def test_what_looked_is_said_of_a_look_that_failed_too(
+    answer: Dict[str, Any], looked: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = assessed({**answer, **looked}, monkeypatch)
     assert {name: result[name] for name in result if name in ("looked_by", "not_by_program")} == looked
-    assert "msg" in result
+    assert result["msg"].strip()
+
+
+@pytest.mark.parametrize("said", [{}, {"msg": None}, {"msg": ["odd", {"a": 1}]}, {"msg": "no"}])
+def test_an_answer_that_says_little_still_has_what_playbooks_ask_for(
+    said: Dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"concerns": {"hugepages": {"status": "drifted"}}, "orphaned": [], "failed": True, **said}
+    result = assessed(answer, monkeypatch)
+    assert isinstance(result["refused"], str)
+    assert result["refused"]
+    assert [result[name] for name in ("drifted", "unknown", "invalid", "waiting", "managed", "to_converge")] == [[]] * 6
+
+
+# --- the binding ------------------------------------------------------------------------------------------------------
+
+
+def own_file(folder: Path) -> str:
+    """A binding on the controller that is not that of its Python."""
+    file = folder / "pynvml.py"
+    file.write_bytes(binding_of("").content + b"# the site's\n")
+    return str(file)
+
+
+@pytest.mark.parametrize("lacks", [["mig_layout", "gpu_settings"], []])
+def test_a_node_that_lacks_the_binding_is_asked_again_with_that_of_the_controller(
+    action: Action, lacks: List[str]
+) -> None:
+    action.lacks = lacks
+    assert action.asked_for() == {**BY_PROGRAM, "looked_by": "program", "read_with_binding": lacks}
+    first, second = action.sent
+    assert second == {**first, "binding": packed("")}
+    assert decompress(second["binding"]).encode("utf-8", "surrogateescape") == binding_of("").content
+    assert action.modules == []
+
+
+def test_the_module_is_asked_again_and_not_the_program_that_is_not_there(action: Action) -> None:
+    action.lacks = ["mig_layout"]
+    action.done = {"rc": program_look.NO_PROGRAM, "stdout": "", "stderr": ""}
+    answer = action.asked_for()
+    assert (answer["looked_by"], answer["read_with_binding"]) == ("module", ["mig_layout"])
+    assert LACKS not in answer
+    assert len(action.sent) == 1
+    assert action.given == [ARGUMENTS, {**ARGUMENTS, "binding": packed("")}]
+
+
+def test_the_binding_that_is_sent_is_the_one_that_the_site_declares(action: Action, tmp_path: Path) -> None:
+    action.lacks = []
+    file = own_file(tmp_path)
+    action.asked_for(nvml_file=file)
+    assert decompress(action.sent[1]["binding"]).endswith("# the site's\n")
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"nvml_source": "package"},
+        {"nvml_source": "folder", "nvml_folder": "/opt/nvml"},
+        {"nvml_state": "absent"},
+        {"nvml_file": "/no/pynvml.py"},
+        {"gpufleet_profile": "no such profile"},
+    ],
+    ids=lambda variables: " ".join(variables),
+)
+def test_where_the_controller_would_not_install_it_none_is_sent(action: Action, variables: Dict[str, Any]) -> None:
+    action.lacks = ["mig_layout"]
+    assert action.asked_for(**variables) == {**BY_PROGRAM, "looked_by": "program"}
+    assert len(action.sent) == 1
 
 
 def test_a_machine_without_the_program_is_looked_at_by_the_module(tmp_path: Path) -> None:

@@ -82,6 +82,27 @@ def test_a_node_converges_prerequisites_first_whatever_the_others_of_its_batch_d
     assert output.endswith("ends with 0"), output
 
 
+@pytest.mark.parametrize(("arguments", "ran"), [(["--check"], ["nvml"]), ([], ["nvml", "gpu_settings"])])
+def test_the_modules_of_what_only_the_look_could_read_do_not_run_in_check_mode(
+    tmp_path: Path, arguments: List[str], ran: List[str]
+) -> None:
+    """The look has planned it with the binding of the controller, and a module has none before ``nvml`` ran."""
+    look = looked({"nvml": "drifted", "gpu_settings": "drifted"}, to_converge=["nvml", "gpu_settings"])
+    look["concerns"]["gpu_settings"]["changes"] = [
+        {"object": "gpu0", "setting": "ecc", "scope": "effective", "takes_effect": "now", "before": "a", "after": "b"}
+    ]
+    answers = {"node_state": {**look, "lacks_binding": ["gpu_settings"]}, "gpu_node_info": FACTS}
+    answers.update({name: {"changed": False} for name in ran})
+    inventory = {
+        "hosts": {"a": replaying(tmp_path / "a", answers)},
+        "vars": {"gpu_settings_gpus": [{"ecc": "enabled"}]},
+    }
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.site", *arguments)
+    assert tasks_of(output) == ran
+    assert output.endswith("ends with 0"), output
+    assert ("1 change: gpu_settings 1" in output) == bool(arguments)
+
+
 def test_no_include_has_a_loop_that_hosts_of_a_batch_have_each_for_themselves() -> None:
     """Ansible keeps its order only where all of them loop over the same."""
     loops = {}
@@ -146,8 +167,9 @@ def test_what_has_no_parts_is_not_narrowed(arguments: List[str], said: str, tmp_
 def test_a_node_with_what_only_another_release_knows_is_not_called_restored(tmp_path: Path) -> None:
     hosts = {"a": replaying(tmp_path / "a", {"node_state": looked({}, managed=["gpu_fans"])})}
     output = ansible_playbook(tmp_path, {"hosts": hosts}, "gpufleet.node.remove")
-    assert "a has gpu_fans, which this release does not know: run remove of the release that declared it." in re.sub(
-        r"\s+", " ", output
+    assert (
+        "a has gpu_fans, which this release does not know: run gpufleet.node.remove of the release that declared it."
+        in re.sub(r"\s+", " ", output)
     )
     assert output.endswith("ends with 2")
 

@@ -235,6 +235,98 @@ def test_without_the_binding_the_role_nvml_is_to_be_run(
     )
 
 
+OFFERED = """
+import sys
+me = sys.modules[__name__]
+def nvmlInit(): pass
+def nvmlShutdown(): pass
+def nvmlDeviceGetGpuInstanceProfileInfo(device, profile, version=2): pass
+def whose(): return "the controller's", __file__ if "__file__" in globals() else "no file", me.__name__
+"""
+
+
+def whose(driver: Driver) -> Any:
+    return driver.nvml.whose()
+
+
+def lent(commands: ScriptedCommands, text: str = OFFERED) -> LocalNvml:
+    nvml = LocalNvml(commands, library=SOME_LIBRARY)
+    nvml.offered = text
+    return nvml
+
+
+# What a Python finds as its own, with what is the matter with it; the process that queries the driver has this folder
+# on its path. A folder without anything in it is a package to Python.
+UNUSABLE = {
+    "half a file": ("pynvml.py", "def nvmlInit(:", "SyntaxError: "),
+    "something else": ("pynvml.py", "raise RuntimeError('no')", "RuntimeError: no"),
+    "a script": ("pynvml.py", "raise SystemExit(3)", "SystemExit: 3"),
+    "another module": ("pynvml.py", "", "/pynvml.py is not nvidia-ml-py"),
+    "an empty folder": ("pynvml/.keep", "", "a folder is not nvidia-ml-py"),
+}
+
+
+@pytest.fixture(params=UNUSABLE)
+def unusable(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A Python with such a binding, and how the message ends that says so."""
+    name, text, why = UNUSABLE[request.param]
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(text)
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *(path for path in sys.path if "site-packages" not in path)])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    return why
+
+
+def test_a_binding_that_cannot_be_imported_counts_as_none(unusable: str, commands: ScriptedCommands) -> None:
+    said = message(LocalNvml(commands, library=SOME_LIBRARY))
+    begin = f"NoBinding: Cannot query the NVIDIA driver: the nvidia-ml-py of {sys.executable} cannot be imported: "
+    assert said.startswith(begin)
+    assert unusable in said
+    assert said.endswith(". Run the role nvml, which installs it.")
+
+
+def test_in_place_of_one_that_cannot_be_imported_the_controllers_is_used(
+    unusable: str, commands: ScriptedCommands
+) -> None:
+    nvml = lent(commands)
+    assert nvml.ask(whose) == ("the controller's", "no file", "pynvml")
+    nvml.close()
+
+
+def test_without_a_binding_the_controllers_is_used(commands: ScriptedCommands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    nvml = lent(commands)
+    assert nvml.ask(whose) == ("the controller's", "no file", "pynvml")
+    # After a reset of a GPU it is still there.
+    nvml.close()
+    assert nvml.ask(whose)[0] == "the controller's"
+    nvml.close()
+
+
+def test_an_own_binding_that_will_do_is_used(
+    commands: ScriptedCommands, monkeypatch: pytest.MonkeyPatch, binding: Binding
+) -> None:
+    def current(device: Any, profile: Any, version: int = 2) -> None:
+        pass
+
+    monkeypatch.setattr(binding, "nvmlDeviceGetGpuInstanceProfileInfo", current, raising=False)
+    nvml = lent(commands, "raise SystemExit")
+    assert nvml.ask(nothing) == "answer"
+    nvml.close()
+
+
+@pytest.mark.parametrize("error", ["ValueError", "SystemExit"])
+def test_the_controllers_that_this_python_cannot_import_is_named(
+    error: str, commands: ScriptedCommands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert message(lent(commands, f"raise {error}('too new')")) == (
+        f"NoBinding: Cannot query the NVIDIA driver: {sys.executable} cannot import the controller's nvidia-ml-py: "
+        f"{error}: too new. Install another release of nvidia-ml-py on the controller."
+    )
+
+
 def test_a_recorded_tree_has_no_driver_unless_a_library_comes_with_it(tmp_path: Path, binding: Binding) -> None:
     with pytest.raises(NoDriver, match=r"a recorded tree has none\. Hand in a library with the tree\.$"):
         RecordedHost(str(tmp_path)).nvml.ask(nothing)

@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Callable, Collection, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Mapping, Tuple
 
 from ..._core.errors import GpuFleetError
 from ..._linux import cpulist, os_release
 from ..._machine.boot_id import BOOT_ID
+from ..._nvidia.errors import NoBinding
 from ..footprint import reboot_noted
+from ..sent_binding import LACKS, offer
 from .fields import Facts, Fields, read, read_as, why
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class FactsNode:
         self.host = host
         self.files: Files = host.files
         self._parts = tuple(sorted(parts))
+        self.lacks_binding = False
 
     @cached_property
     def devices(self) -> Tuple[PciDevice, ...]:
@@ -47,6 +50,7 @@ class FactsNode:
         try:
             return self.host.nvml.ask(ask, self._parts), ""
         except GpuFleetError as error:
+            self.lacks_binding = isinstance(error, NoBinding)
             return {"driver": {}, "gpus": []}, str(error)
 
     @property
@@ -81,13 +85,16 @@ class FactsNode:
 
 def gather(host: Host, parts: Collection[str]) -> Facts:
     """The facts of the ``parts``, which are names of ``PARTS``, and of ``system`` always. Never raises."""
-    node = FactsNode(host, parts)
+    return _gather(FactsNode(host, parts), parts)
+
+
+def _gather(node: FactsNode, parts: Collection[str]) -> Facts:
     fields = Fields()
     fields.add("system", *_try(_system, node))
     for name, part in PARTS.items():
         if name == AFTER_HOLDERS and not WITH_DRIVER.isdisjoint(parts):
             # From here on we hold the GPUs open too. The driver's library loads while the files are read.
-            host.nvml.begin()
+            node.host.nvml.begin()
         if name in parts:
             fields.add(name, *_try(part, node))
     if not WITH_DRIVER.isdisjoint(parts):
@@ -243,11 +250,21 @@ ON_REQUEST = ("holders", "gds")
 DEFAULT_PARTS = tuple(name for name in PARTS if name not in ON_REQUEST)
 
 
+def answer_for(request: Mapping[str, Any], host: Host) -> Dict[str, Any]:
+    """The result of ``gpu_node_info`` with these options. Raises ``DeclarationError``."""
+    if request["binding"]:
+        offer(host, request["binding"])
+    return {"changed": False, **facts_answer(host, request["gather"], compressed=request["compress"])}
+
+
 def facts_answer(host: Host, parts: Collection[str] = DEFAULT_PARTS, *, compressed: bool) -> Mapping[str, Any]:
     """The facts as ``gpu_node_info`` returns them; ``all`` among the parts stands for all."""
-    facts = gather(host, PARTS if ALL in parts else parts)
+    parts = PARTS if ALL in parts else parts
+    node = FactsNode(host, parts)
+    facts = _gather(node, parts)
+    lacking: Facts = {LACKS: []} if node.lacks_binding else {}
     if not compressed:
-        return {"node": facts}
+        return {"node": facts, **lacking}
     from ..compressed import compress
 
-    return {"compressed": compress(facts)}
+    return {"compressed": compress(facts), **lacking}

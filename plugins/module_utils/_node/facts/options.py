@@ -48,4 +48,5 @@ OPTIONS: Mapping[str, Any] = {
         ],
     },
     "compress": {"type": "bool", "default": False},
+    "binding": {"type": "str", "default": "", "no_log": True},
 }
