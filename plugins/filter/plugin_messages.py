@@ -9,9 +9,9 @@ name: plugin_messages
 short_description: What is still to be known after device_plugin
 version_added: 0.1.0
 description:
-  - Takes results of M(gpufleet.node.device_plugin), and says which nodes do not offer what is declared, what of it the
-    plugin ignores, which could not be checked, what was left to others, and whose GPUs the DRA driver hands out too.
-    What is alike on many nodes is one line.
+  - Takes results of M(gpufleet.node.device_plugin), and says which nodes do not offer what is declared, which declared
+    values the plugin ignores, which nodes could not be checked, what was left to others, and whose GPUs the DRA driver
+    allocates too. What is alike on many nodes is one line.
 options:
   _input:
     description: The results of a loop.

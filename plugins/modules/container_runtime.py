@@ -20,9 +20,9 @@ description:
     it.
   - Before any file is written, the new texts of all files are parsed as the engines parse them, and validated by the
     engine's own program if it is installed (C(dockerd --validate), C(containerd config dump), C(crio config), C(podman
-    info)). Texts that do not amount to the declaration are refused, for all engines of the call. Keys of
-    C(daemon.json) with which Docker 19.03 and 20.10, which validate nothing, do not start are refused as well, and so
-    are files of containerd that its release does not read.
+    info)). Texts that do not amount to the declaration are refused, for all engines of the call. Docker
+    19.03 and 20.10 have no C(--validate), so keys of C(daemon.json) with which they do not start are refused as well,
+    and so are files that the installed release of containerd cannot read.
   - Files are replaced atomically, and in such an order that a run that is killed leaves files that the engine accepts.
     The files that were found are kept in C(/var/lib/gpufleet/), and those with which the daemon was last healthy in
     C(/run/gpufleet/).
@@ -42,8 +42,8 @@ attributes:
   check_mode:
     support: partial
     details: >-
-      C(dockerd --validate) judges the file in check mode too, where root looks. Nothing is written that the programs of
-      other engines could validate, so what only they refuse fails only in a real run, as does a runtime that is not
+      C(dockerd --validate) validates the file in check mode too, if the module runs as root. Other engines validate
+      only files that were written, so what only they refuse fails only in a real run, as does a runtime that is not
       installed by then.
 options:
   engines:

@@ -41,7 +41,7 @@ options:
     description:
       - What the hardware prefers where it chooses the frequency (EPP). V(performance), V(balance_performance),
         V(balance_power) or V(power), or a number from 0 to 255. V(0) is V(performance), and V(255) is V(power). Another
-        number that the kernel shows by a name on this CPU is refused with that name.
+        number that the kernel shows as a name on this CPU is refused, and the message has that name.
       - Under the governor V(performance) a driver in active mode takes only V(performance), and sets it by itself.
     type: str
   energy_performance_bias:

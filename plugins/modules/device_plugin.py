@@ -56,8 +56,8 @@ options:
         description:
           - How GPUs are shared, if O(nodes[].replicas) or O(nodes[].resources) say that they are. Neither isolates
             faults, and only MPS limits memory. Time slicing needs Pascal or newer. MPS is limited to 48 replicas (16
-            before Turing), needs a root (C(MPS_ROOT) in the DaemonSet, or the flag C(mpsRoot)), and the plugin does not
-            support it with MIG.
+            before Turing), needs a root folder (C(MPS_ROOT) in the DaemonSet, or the flag C(mpsRoot)), and the plugin
+            does not support it with MIG.
         type: str
         choices: [time_slicing, mps]
         default: time_slicing
@@ -112,10 +112,10 @@ options:
       flags:
         description:
           - "Other flags of the plugin as its file has them, such as V({plugin: {passDeviceSpecs: true}}). The plugin
-            ignores a key that it does not know, so such a key is refused. Null is the same as no key."
+            ignores a key that it does not know, so such a key is refused. Null is the same as leaving the key out."
           - A variable of the DaemonSet overrides the file, so a flag is refused where its variable has another value.
-            For the flags of GPU feature discovery, that is its own DaemonSet.
-          - A flag that the release of the cluster does not have yet is in RV(ignored).
+            For the flags of GPU feature discovery, its own DaemonSet counts.
+          - A flag that the release of the plugin in the cluster does not have yet is listed in RV(ignored).
         type: dict
         default: {}
       labels:
@@ -417,7 +417,7 @@ pending:
       type: dict
       sample: {nvidia.com/gpu: 4}
 ignored:
-  description: What the device plugin of the cluster ignores, such as a flag that its release does not have.
+  description: Declared values that the device plugin of the cluster ignores, such as a flag that its release lacks.
   returned: always, unless the state could not be read
   type: list
   elements: dict
@@ -429,7 +429,7 @@ ignored:
     what:
       description: What is ignored, and why.
       type: str
-      sample: flags.gdrcopyEnabled, which it has since release 0.18
+      sample: flags.gdrcopyEnabled, which only release 0.18 and newer have
 unverified:
   description: The nodes whose GPUs are not known, so that what they offer cannot be checked.
   returned: always, unless the state could not be read

@@ -22,9 +22,10 @@ description:
   - The program must have exactly the version of the driver. It is compared with the loaded kernel module and with the
     installed driver. If they differ, after an upgrade for example, the node is drifted. The message has the versions,
     and says whether the next restart and the next boot will work. The module installs no packages.
-  - Behind a ConnectX the Fabric Manager starts with the subnet manager C(nvlsm), for which it needs C(ibstat) and the
-    kernel module C(ib_umad). What of this is missing is an error before anything changes, in check mode too. The
-    module loads no kernel modules; M(gpufleet.node.kernel_modules) does.
+  - Where the NVSwitches are reached through ports of a ConnectX (HGX B200 and newer), the Fabric Manager starts only
+    with the subnet manager C(nvlsm), C(ibstat) and the kernel module C(ib_umad). If it does not run and one of them is
+    missing, that is an error before anything changes, in check mode too. The module loads no kernel modules;
+    M(gpufleet.node.kernel_modules) does.
   - A restart of either daemon ends every CUDA job of the node by default (C(ABORT_CUDA_JOBS_ON_FM_EXIT)). So the
     module never restarts one. A value that a running daemon has not read is pending, and C(restart_fabric_manager) or
     C(restart_imex) is in RV(needs). The handlers of the role then call M(gpufleet.node.fabric_manager_restart). While a

@@ -29,7 +29,7 @@ description:
     recovery do not get them, so what booted before can still be chosen in the menu. The change is refused, with file
     and line, if a later file sets this variable again. With loader entries all entries get them; there the line can be
     edited in the menu.
-  - Where sdbootutil makes the entries (grub2-bls and systemd-boot of SUSE), the arguments go to C(/etc/kernel/cmdline)
+  - Where sdbootutil makes the entries (grub2-bls and systemd-boot on SUSE), the arguments go to C(/etc/kernel/cmdline)
     and to the entries of the running snapshot. If another snapshot boots by default, the change is refused.
   - Arguments that only a rescue system could repair (C(root), C(init), C(console), C(net.ifnames) and the like) are
     refused, and so is a name that is nearly a known one, since the kernel ignores unknown names silently.

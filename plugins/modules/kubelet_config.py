@@ -26,8 +26,8 @@ description:
     count as in effect if the process was started after they were written.
   - A field or a policy option that is newer than this kubelet is refused, because the kubelet ignores what it does not
     know. So is everything that would make it exit, such as a static policy without reserved CPUs, reserved memory that
-    does not add up, enabled swap, a threshold of 0, options that exclude each other, and what a feature gate forbids.
-    What a kubelet takes but does not use with its other values is in RV(unmanaged). CPUs that
+    does not add up, enabled swap, a threshold of 0, options that exclude each other, and what is behind a feature
+    gate that is off. What a kubelet accepts but does not use with its other values is in RV(unmanaged). CPUs that
     M(gpufleet.node.cpu_isolation) keeps for the system but that are not reserved here are refused as well, and so are
     reserved CPUs that the kernel isolates.
   - The kubelet records which pods have which CPUs and memory in C(cpu_manager_state) and C(memory_manager_state). It
@@ -51,8 +51,8 @@ options:
   cpu_manager_policy_options:
     description:
       - Options of V(static), such as V(full-pcpus-only) and V(strict-cpu-reservation), each with V(true) or V(false).
-      - An option is refused if the feature gate for its stage, alpha or beta, is off in the kubelet's own
-        configuration.
+      - An option is refused if the feature gate for its stage is off, as that for alpha options is by default. Gates
+        are set in the kubelet's own configuration.
     type: dict
     default: {}
   reserved_system_cpus:
@@ -84,8 +84,8 @@ options:
   reserved_memory:
     description:
       - What is reserved on each NUMA node. The memory of all nodes must add up to C(memory) of O(kube_reserved) and
-        O(system_reserved) plus C(memory.available) of O(eviction_hard), which is 100Mi by default. A kubelet with
-        O(memory_manager_policy=static) exits if huge pages are reserved here, since it cannot reserve them there.
+        O(system_reserved) plus C(memory.available) of O(eviction_hard), which is 100Mi by default. Huge pages
+        cannot be reserved. A kubelet with O(memory_manager_policy=static) exits if they are listed here.
     type: list
     elements: dict
     default: []
@@ -117,7 +117,7 @@ options:
       - Thresholds at which pods are evicted at once, such as C(memory.available) with V(500Mi) or V(5%). V(0%) disables
         a threshold.
       - Thresholds that are set nowhere keep the kubelet's defaults. The kubelet itself would set them to 0, unless its
-        file has C(mergeDefaultEvictionSettings), which releases from 1.33 on know.
+        file has C(mergeDefaultEvictionSettings), which 1.33 and newer support.
     type: dict
     default: {}
   eviction_soft:

@@ -58,8 +58,8 @@ class Block:
             return
         if altered:
             cause = (
-                f"line {altered[0]} looks like a comment around the lines of {of}, and is neither {self.begin!r} nor "
-                f"{self.end!r}"
+                f"line {altered[0]} looks like one of the comments around the lines of {of}, but is neither "
+                f"{self.begin!r} nor {self.end!r}"
             )
         elif not ends:
             cause = f"line {begins[0]} begins the lines of {of}, and the comment after them is missing: {self.end!r}"
@@ -126,9 +126,10 @@ class Block:
     def _comments(self, text: str) -> Tuple[List[int], List[int]]:
         """The numbers of the lines that are the first comment, and of those that are the last."""
         lines = text.split("\n")
+        # With more behind it, the line may be one of others that was joined to it.
         begins, ends = (
-            [number for number, line in enumerate(lines, 1) if line.startswith(comment)]
-            for comment in (self.begin, self.end)
+            [number for number, line in enumerate(lines, 1) if line.rstrip() in comments]
+            for comments in ([self.begin, f"{self.begin}{MADE}", f"{self.begin}{ENDED}"], [self.end])
         )
         return begins, ends
 

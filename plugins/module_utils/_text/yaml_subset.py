@@ -300,7 +300,7 @@ class _Flow:
 
     def error(self) -> YamlError:
         rest = self.text[self.at :].partition("\n")[0]
-        return YamlError(self.line, f"{rest!r} is not a part of a flow collection that is read here")
+        return YamlError(self.line, f"{rest!r} cannot be read as part of a flow collection")
 
 
 def _is_item(text: str) -> bool:

@@ -45,13 +45,13 @@ def _none(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: {b: c\nd: e\n", r"line 2: 'd: e' is not a part of a flow collection that is read here"),
-        ("a: {b: [c, d}\n", r"line 1: '}' is not a part of"),
-        ("a: {b: &c d}\n", r"line 1: '&c d}' is not a part of"),
-        ("a: {b: c} d\n", r"line 1: 'd' is not a part of"),
+        ("a: {b: c\nd: e\n", r"line 2: 'd: e' cannot be read as part of a flow collection"),
+        ("a: {b: [c, d}\n", r"line 1: '}' cannot be read as part of"),
+        ("a: {b: &c d}\n", r"line 1: '&c d}' cannot be read as part of"),
+        ("a: {b: c} d\n", r"line 1: 'd' cannot be read as part of"),
         ("a: {b: c, b: d}\n", r"line 1: b is already defined"),
         ("a: [b, [c]\n", r"line 1: '\[b, \[c\]' begins a flow collection that does not end"),
-        ("a: [b, ]c]\n", r"line 1: 'c\]' is not a part of"),
+        ("a: [b, ]c]\n", r"line 1: 'c\]' cannot be read as part of"),
     ],
 )
 def test_what_is_not_read_is_refused_with_its_line(text: str, said: str) -> None:

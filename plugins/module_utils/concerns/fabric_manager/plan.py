@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # By what is lacking: what to do about it.
 REMEDIES = {
-    NVLSM: "install the package nvlsm of NVIDIA's repository, whose version is not that of the driver",
+    NVLSM: "install the package nvlsm from NVIDIA's repository, whose version is not that of the driver",
     IBSTAT: "install ibstat (infiniband-diags)",
     IB_UMAD: "load ib_umad, also at boot, as kernel_modules does",
 }

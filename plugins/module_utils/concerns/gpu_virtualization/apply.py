@@ -149,14 +149,14 @@ def make_vgpus(action: MakeVgpus, step: Step, host: Host) -> None:
 
 
 def _refuse_users(host: Host, gpu: Function) -> None:
-    """Raise ``InUse`` where somebody has the GPU or one of its virtual functions open."""
+    """Raise ``InUse`` where a process has the GPU or one of its virtual functions open."""
     users = _users(host, gpu)
     if users:
         raise vgpus_in_use(gpu.address, users, AGAIN)
 
 
 def _users(host: Host, gpu: Function, part: str = "") -> List[str]:
-    """Who has the GPU and its virtual functions open, or one ``part`` of these."""
+    """The users that have the GPU and its virtual functions open, or one ``part`` of these."""
     found = with_users(host, gpu, vgpus.read(host.files, gpu.address), with_persistenced=True)
     of_functions = [name for one in found.functions if part in ("", one.address) for name in one.holders]
     return of_functions if part else [*found.users, *of_functions]

@@ -103,7 +103,7 @@ def faults_of_mig(gpus: Gpus, *, strategy: str, sharing: Optional[str]) -> Itera
 
 
 def faults_of_mig_by_release(gpus: Gpus, *, strategy: str, release: Optional[Release]) -> Iterator[str]:
-    """MIG devices at which a plugin of this release ends. None is a release that is not known, so a new one."""
+    """MIG devices at which a plugin of this release exits. None is an unknown release, and counts as a new one."""
     if strategy != MIXED:
         return
     for gpu in gpus:
@@ -111,10 +111,10 @@ def faults_of_mig_by_release(gpus: Gpus, *, strategy: str, release: Optional[Rel
         if parts and (release is None or release >= WHOLE_PROFILES):
             yield (
                 f"the plugin has no resource for {parts[0]}, a part of a GPU instance, and GPU {gpu['pci_address']} "
-                "has one: with migStrategy mixed it ends, and offers no GPU of this node"
+                "has one: with migStrategy mixed it exits, and offers no GPU of this node"
             )
         if is_divided(gpu) and not mig_devices(gpu) and release is not None and release < EMPTY_GPUS:
-            cause = f"the plugin takes no GPU with MIG and without instances, as {gpu['pci_address']}"
+            cause = f"the plugin exits at a GPU with MIG and without instances, such as {gpu['pci_address']}"
             yield f"before release {named_release(EMPTY_GPUS)}, {cause}"
 
 
@@ -135,9 +135,9 @@ def mig_devices(gpu: Mapping[str, Any]) -> List[str]:
 
 
 def offered(gpus: Gpus, strategy: str, *, release: Optional[Release] = None, tegra: bool = False) -> Dict[str, int]:
-    """The resources that the plugin makes of GPUs that nobody shares, and how many of each there are.
+    """The resources that the plugin makes of GPUs that are not shared, and how many of each there are.
 
-    ``tegra``: it was told to discover one of those, asks no driver, and offers one GPU (internal/rm/tegra_devices.go).
+    ``tegra``: it is set to discover one of those, asks no driver, and offers one GPU (internal/rm/tegra_devices.go).
     """
     if tegra:
         return {GPU: 1} if gpus else {}

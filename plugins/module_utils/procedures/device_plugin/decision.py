@@ -188,7 +188,7 @@ def refuse_impossible(cluster: Cluster, told: Sequence[Entry], place: Place) -> 
         if read != place.config_map and (read is not None or plugin.policy is None):
             raise _other_config_map(plugin, read, names, place)
         for cause in faults_of_variables(plugin.environment, plugin.release):
-            hint = f"correct it in {_home(plugin)}, for the DaemonSet {plugin.name} cannot start with it"
+            hint = f"correct it in {_home(plugin)}, because the DaemonSet {plugin.name} cannot start with it"
             raise DeclarationError(GOAL, object=names, cause=cause, hint=hint)
         for entry in told:
             _refuse_environment(plugin, entry, VARIABLES)
@@ -227,7 +227,7 @@ def _refuse_environment(plugin: Plugin, entry: Entry, variables: Mapping[str, Tu
             continue
         found = plugin.environment[variable]
         if found is None or not same(path, meaning(found, path), wanted):
-            cause = f"{variable} in the DaemonSet {plugin.name} beats the file, for {path}"
+            cause = f"{variable} in the DaemonSet {plugin.name} overrides {path} of the file"
             hint = f"set it in {_home(plugin)}, or leave it out here"
             said = "a value from elsewhere" if found is None else found
             raise OwnedByAnother(GOAL, object=entry.name, cause=cause, found=said, wanted=_worded(wanted), hint=hint)
@@ -256,7 +256,7 @@ def _refuse_faults(plugin: Plugin, told: Sequence[Entry]) -> None:
 
 
 def _faults(plugin: Plugin, entry: Entry) -> Iterator[str]:
-    """What the plugin of this cluster ends at, with all that its DaemonSet says."""
+    """What the plugin of this cluster exits at, with all that its DaemonSet sets."""
     strategy, _release, tegra = in_effect(plugin, entry)
     gpus = () if tegra else entry.gpus
     yield from faults_of_release(entry.flags, plugin.release)
@@ -268,7 +268,7 @@ def _faults(plugin: Plugin, entry: Entry) -> Iterator[str]:
 
 def _faults_of_mps(plugin: Plugin, entry: Entry) -> Iterator[str]:
     if entry.sharing == MPS and not _ignores_mps(plugin, entry) and _in_effect(plugin, entry, MPS_ROOT) == "":
-        yield f"the plugin has no MPS without a root: set MPS_ROOT in the DaemonSet, or flags.{MPS_ROOT}"
+        yield f"the plugin has no MPS without a root folder: set MPS_ROOT in the DaemonSet, or flags.{MPS_ROOT}"
 
 
 def _ignores_mps(plugin: Plugin, entry: Entry) -> bool:
@@ -292,21 +292,21 @@ def in_effect(plugin: Optional[Plugin], entry: Entry) -> Tuple[str, Optional[Rel
 
 
 def ignored(cluster: Cluster, entry: Entry) -> List[str]:
-    """What of a declaration the plugin makes nothing of."""
+    """The parts of a declaration that the plugin ignores."""
     if entry.config is None or not cluster.plugins:
         return []
     plugin = cluster.plugins[0]
     strategy, release, tegra = in_effect(plugin, entry)
     found = list(ignored_flags(entry.flags, release))
     if _ignores_mps(plugin, entry):
-        found.append(f"strategy mps, which it has since release {named_release(MPS_SINCE)}")
+        found.append(f"strategy mps, which only release {named_release(MPS_SINCE)} and newer have")
     elif entry.sharing == MPS and not entry.fail_requests_greater_than_one and release and release < MPS_REQUESTS:
         since = named_release(MPS_REQUESTS)
-        found.append(f"fail_requests_greater_than_one false with MPS, which it obeys since release {since}")
+        found.append(f"fail_requests_greater_than_one false with MPS, which only release {since} and newer obey")
     if entry.gpus:
         names = {name for one in (None, OLD) for name in offered(entry.gpus, strategy, release=one, tegra=tegra)}
         left = [name for name in entry.replicas if name not in names]
-        found += [f"the replicas of {name}, for it makes no such resource of the GPUs" for name in left]
+        found += [f"the replicas of {name}, because it makes no such resource of the GPUs" for name in left]
     return found
 
 

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The flags in the file of the NVIDIA device plugin: types, releases, and the variables that beat them. Pure.
+"""The flags in the file of the NVIDIA device plugin: types, releases, and the variables that override them. Pure.
 
 Keys, values and variables are those of api/config/v1, cmd/nvidia-device-plugin and cmd/gpu-feature-discovery of the
-plugin, releases 0.14 to 0.20. The plugin reads its file without strictness: it takes a key in any case, nothing for
-null, and ignores a key that it does not know, and so a misspelt one. At a value of another type it ends.
+plugin, releases 0.14 to 0.20. The plugin reads its file without strictness: it ignores the case of a key, null, and
+a key that it does not know, and so a misspelt one. It exits at a value of another type.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ FLAGS: Mapping[str, Any] = {
         "machineTypeFile": str,
     },
 }
-# Flags that an older plugin ignores, and values at which it ends.
+# Flags that an older plugin ignores, and values at which it exits.
 SINCE: Mapping[str, Release] = {
     MPS_ROOT: (0, 15),
     "useNodeFeatureAPI": (0, 15),
@@ -157,7 +157,7 @@ def faults_of_flags(flags: Any, schema: Mapping[str, Any] = FLAGS, where: str = 
             yield _unknown(str(name), schema, where)
             continue
         if seen.setdefault(key, name) != name:
-            yield f"{where}.{seen[key]} and {where}.{name} are the same flag, which the plugin reads in any case"
+            yield f"{where}.{seen[key]} and {where}.{name} are the same flag, because the plugin ignores case"
         kind = schema[key]
         if value is None:
             continue
@@ -207,7 +207,7 @@ def _instead_of_duration(value: Any) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         # Fewer than a second of them are seconds to whoever wrote them.
         right = NANOSECONDS["s"] <= value < LONGEST
-        return "" if right else "a duration such as 60s, for the plugin takes a number for nanoseconds"
+        return "" if right else "a duration such as 60s, because the plugin reads a number as nanoseconds"
     return "" if isinstance(value, str) and duration(value) is not None else "a duration such as 60s or 1h30m"
 
 
@@ -236,20 +236,20 @@ def by_path(flags: Mapping[str, Any], where: str = "") -> Dict[str, Any]:
 
 
 def faults_of_release(flags: Mapping[str, Any], release: Optional[Release]) -> Iterator[str]:
-    """Values of settled flags at which a plugin of this release ends; None is a release that is not known."""
+    """Values of settled flags at which a plugin of this release exits; None is an unknown release."""
     if release is None:
         return
     declared = by_path(flags)
     for (path, value), since in VALUES_SINCE.items():
         found = declared.get(path)
         if release < since and (value in found if isinstance(found, list) else value == found):
-            yield f"flags.{path} can be {value} since release {named_release(since)} of the plugin"
+            yield f"flags.{path} can be {value} only since release {named_release(since)} of the plugin"
 
 
 def ignored_flags(flags: Mapping[str, Any], release: Optional[Release]) -> Iterator[str]:
     for path in by_path(flags):
         if release is not None and release < SINCE.get(path, release):
-            yield f"flags.{path}, which it has since release {named_release(SINCE[path])}"
+            yield f"flags.{path}, which only release {named_release(SINCE[path])} and newer have"
 
 
 def named_release(release: Release) -> str:
@@ -259,7 +259,7 @@ def named_release(release: Release) -> str:
 def variable_of(
     path: str, variables: Mapping[str, Tuple[str, ...]], environment: Mapping[str, Any], release: Optional[Release]
 ) -> str:
-    """The variable that beats a flag in a DaemonSet; empty where none is set."""
+    """The variable that overrides a flag in a DaemonSet; empty where none is set."""
     if release is not None and release < SINCE.get(path, release):
         return ""
     return next(
@@ -283,7 +283,7 @@ def meaning(text: str, path: str) -> Any:
 
 
 def faults_of_variables(environment: Mapping[str, Optional[str]], release: Optional[Release]) -> Iterator[str]:
-    """Values in a DaemonSet at which the plugin ends, whatever its file is."""
+    """Values in a DaemonSet at which the plugin exits, whatever its file is."""
     for path in VARIABLES:
         variable = variable_of(path, VARIABLES, environment, release)
         text = environment[variable] if variable else None

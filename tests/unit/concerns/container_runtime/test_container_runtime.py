@@ -213,7 +213,7 @@ def test_a_runtime_whose_package_is_still_to_come_is_predicted_and_refused_befor
     with pytest.raises(Refused) as caught:
         run(machine, *entries)
     assert str(caught.value) == (
-        f"Cannot add the runtime to docker in {RUNTIME_PATH}: it does not exist. "
+        f"Cannot add the runtime {RUNTIME_PATH} to docker: it does not exist. "
         "Install the package nvidia-container-toolkit, as the role container_toolkit does."
     )
     assert (machine.text(MAIN), machine.text(RECORD), machine.text(DECLARED)) == (None, None, None)
@@ -230,7 +230,7 @@ def test_a_runtime_that_went_away_is_no_longer_right(tmp_path: Path, monkeypatch
         ("docker", NVIDIA, gone, RUNTIME_PATH, BOOT),
         ("docker", NVIDIA, gone, RUNTIME_PATH, EFFECTIVE),
     ]
-    with pytest.raises(Refused, match="add the runtime to docker"):
+    with pytest.raises(Refused, match=r"add the runtime /.* to docker"):
         run(machine, entry())
 
 

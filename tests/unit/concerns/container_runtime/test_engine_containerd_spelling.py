@@ -164,6 +164,6 @@ def test_a_spelling_that_an_unknown_version_decides_is_unknown(tmp_path: Path) -
     with pytest.raises(CannotLook) as caught:
         assert machine.configuration
     assert str(caught.value) == (
-        f"Cannot parse {MAIN}: containerd.runtimes.runc.options.systemdcgroup in {V2} has another case than its name, "
+        f"Cannot parse {MAIN}: containerd.runtimes.runc.options.systemdcgroup in {V2} is spelled in another case, "
         "which containerd 1.x and 2.x read differently. Correct the file, then run again; nothing was written."
     )

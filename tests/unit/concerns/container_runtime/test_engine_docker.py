@@ -837,22 +837,27 @@ def test_what_a_dockerd_without_validate_refuses_is_refused(
             '{\n  "debug": true,\n  "feautres": {"cdi": true, "x": 1},\n  "y": 1\n}',
             (),
             "20.10.24",
-            "dockerd 20.10 does not know feautres.cdi (line 3) and feautres.x (line 3) and y (line 4), and would not "
+            "dockerd 20.10 does not know feautres.cdi (line 3) and feautres.x (line 3) and y (line 4), so it would not "
             "start",
         ),
         (
             '{\n\n  "\\u0068osts": []}',
             (),
             "20.10.24",
-            "docker.service sets hosts (line 3) on the command line of dockerd too, and would not start",
+            "docker.service sets hosts (line 3) on the command line of dockerd too, so it would not start",
         ),
         (
             '{"graph": "/a",\n"data-root": "/b"}',
             (),
             "19.03.15",
-            "dockerd 19.03 takes only one of graph (line 1) and data-root (line 2), and would not start",
+            "dockerd 19.03 takes only one of graph (line 1) and data-root (line 2), so it would not start",
         ),
-        ('{"ip6tables": false}', (), "19.03.15", "dockerd 19.03 does not know ip6tables (line 1), and would not start"),
+        (
+            '{"ip6tables": false}',
+            (),
+            "19.03.15",
+            "dockerd 19.03 does not know ip6tables (line 1), so it would not start",
+        ),
     ],
 )
 def test_a_key_that_an_old_dockerd_does_not_take_is_named_with_its_line(
@@ -881,7 +886,7 @@ def test_a_key_in_an_object_that_dockerd_does_not_know_is_named_with_its_line(tm
 SPELLED = '{\n  "feautres": {"cdi": true}\n}\n'
 VALIDATE = f"dockerd --validate reports: unable to configure the Docker daemon with file {MAIN}: {UNKNOWN}"
 REFUSALS = {
-    "20.10.24+dfsg1": "dockerd 20.10 does not know feautres.cdi (line 2), and would not start",
+    "20.10.24+dfsg1": "dockerd 20.10 does not know feautres.cdi (line 2), so it would not start",
     "28.5.2+dfsg4": f"{VALIDATE}feautres.cdi (line 2)",
 }
 

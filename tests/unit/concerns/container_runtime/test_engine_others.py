@@ -498,21 +498,21 @@ TAKEN: Mapping[str, Tuple[str, Sequence[str]]] = {
     "a plugin of version 1": (
         "version = 2\n[plugins.linux]\n",
         (
-            "containerd 1.6 does not start with linux in plugins",
-            "containerd 1.7 does not start with linux in plugins",
+            "containerd 1.6 would not start because of linux in plugins",
+            "containerd 1.7 would not start because of linux in plugins",
             "",
         ),
     ),
     "a plugin of another program": (
         'version = 2\n[plugins."xio.containerd.grpc.v1.cri"]\n',
-        ("", "containerd 1.7 does not start with xio.containerd.grpc.v1.cri in plugins", ""),
+        ("", "containerd 1.7 would not start because of xio.containerd.grpc.v1.cri in plugins", ""),
     ),
     "a short name": (
         'version = 2\nrequired_plugins = ["nope"]\n',
         (
-            "containerd 1.6 does not start with nope in required_plugins",
-            "containerd 1.7 does not start with nope in required_plugins",
-            "containerd 2.1 does not start with nope in required_plugins",
+            "containerd 1.6 would not start because of nope in required_plugins",
+            "containerd 1.7 would not start because of nope in required_plugins",
+            "containerd 2.1 would not start because of nope in required_plugins",
         ),
     ),
     "short names in version 1": ('version = 1\ndisabled_plugins = ["aufs"]\n[plugins.linux]\n', ("", "", "")),

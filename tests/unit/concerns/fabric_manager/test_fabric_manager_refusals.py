@@ -191,7 +191,7 @@ LACKING: Dict[str, Any] = {
     "nvlsm": (
         ["nvlsm"],
         "nvlsm is not installed",
-        "Install the package nvlsm of NVIDIA's repository, whose version is not that of the driver.",
+        "Install the package nvlsm from NVIDIA's repository, whose version is not that of the driver.",
         "not_in_effect",
     ),
     "ibstat": (["ibstat"], "ibstat is not installed", "Install ibstat (infiniband-diags).", "not_in_effect"),
