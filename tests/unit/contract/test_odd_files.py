@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import Dict
+from typing import Dict, Tuple
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import refused
@@ -40,15 +41,18 @@ def test_bytes_that_are_no_text_are_no_traceback(nodes: Nodes, concern: str, odd
             except GpuFleetError as error:
                 outcome = refused(error)
             json.dumps(outcome.as_dict())
-        for place, content in saved.items():
+        for place, (content, modified) in saved.items():
             place.write_bytes(content)
+            # Else it depends on the machine's speed whether a daemon counts as older than its file.
+            os.utime(place, ns=(modified, modified))
         node.present()
 
 
-def _spoil(root: Path, odd: bytes) -> Dict[Path, bytes]:
-    """Put these bytes behind all files of configuration, and return what they held."""
+def _spoil(root: Path, odd: bytes) -> Dict[Path, Tuple[bytes, int]]:
+    """Put these bytes behind all files of configuration, and return what they held, and since when."""
     places = [path for folder in FOLDERS for path in (root / folder, *(root / folder).rglob("*"))]
-    found = {place: place.read_bytes() for place in places if place.is_file() and not place.is_symlink()}
-    for place, content in found.items():
+    files = [place for place in places if place.is_file() and not place.is_symlink()]
+    found = {place: (place.read_bytes(), place.stat().st_mtime_ns) for place in files}
+    for place, (content, _modified) in found.items():
         place.write_bytes(content + odd)
     return found
