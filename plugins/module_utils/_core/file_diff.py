@@ -95,9 +95,8 @@ def masked(text: str) -> List[str]:
             if secret is not None:
                 behind = None if secret["itself"] else _TO_VALUE.match(line, secret.end())
                 start = behind.end() if behind else secret.end()
-                value = line[start:].strip()
-                hidden_to = _last_line(lines, number, value)
-                shown = f"{line[:start]}{MASKED}" if value.strip("\"',])}>") else line
+                hidden_to = _last_line(lines, number, start)
+                shown = f"{line[:start]}{MASKED}" if line[start:].strip().strip("\"',])}>") else line
         begins = list(_PEM[0].finditer(line)) if number >= key_to and "BEGIN" in line else []
         if begins:
             key_to = number if _PEM[1].search(line, begins[-1].end()) else _next(lines, number, _PEM[1].search)
@@ -125,18 +124,21 @@ def _next(lines: Sequence[str], first: int, is_last: Callable[[str], object]) ->
     return next((later for later in range(first + 1, len(lines)) if is_last(lines[later])), len(lines))
 
 
-def _last_line(lines: Sequence[str], first: int, value: str) -> int:
+def _last_line(lines: Sequence[str], first: int, start: int) -> int:
     """The last line of a value that begins on the ``first``: of a section, a text, brackets, or what is indented."""
     last = first
+    value = lines[first][start:].strip()
     if _SECTION.fullmatch(lines[first]):
         return _next(lines, first, re.compile(r"\s*\[").match) - 1
     block = next((quote for quote in _BLOCK if value.startswith(quote)), "")
     if block:
         return first if block in value[len(block) :] else _next(lines, first, lambda line: block in line)
+    # The name may stand in a text itself.
+    texts = f'"{value}' if _is_odd(lines[first][:start], '"') else value
     for quote in ('"', "'"):
-        if _is_odd(value, quote) and (quote == '"' or value.startswith(quote)):
+        if _is_odd(texts, quote) and (quote == '"' or value.startswith(quote)):
             return _next(lines, first, partial(_is_odd, quote=quote))
-    depth = _opened(value)
+    depth = _opened(texts)
     while depth > 0 and last + 1 < len(lines):
         last += 1
         depth += _opened(lines[last])

@@ -201,11 +201,11 @@ def _sdbootutil(host: Host, kind: str, entries: Optional[Entries], running: str)
         reason = f"{SDBOOTUTIL} updates only the entries of the running snapshot, and {chosen} boots by default"
         return replace(loader, reason=reason, hint="boot the default entry first")
     if texts[KERNEL_COMMAND_LINE] is None:
-        reason = f"{SDBOOTUTIL} makes entries of {KERNEL_COMMAND_LINE}, which does not exist"
+        reason = f"{SDBOOTUTIL} makes entries from {KERNEL_COMMAND_LINE}, which does not exist"
         return replace(loader, reason=reason, hint=f"write the command line of {chosen} to it")
     read = f"/{subvolume.partition('/')[2]}{KERNEL_COMMAND_LINE}"
     if subvolume and not _is_same(files, read, KERNEL_COMMAND_LINE):
-        reason = f"{SDBOOTUTIL} reads {read}, which is another file than {KERNEL_COMMAND_LINE}"
+        reason = f"{SDBOOTUTIL} reads {read}, which is a different file from {KERNEL_COMMAND_LINE}"
         return replace(loader, reason=reason, hint="set them with transactional-update")
     return _with_program(host, SDBOOTUTIL, loader)
 
@@ -276,9 +276,9 @@ def change_line(text: str, wanted: Arguments, ours: Arguments) -> str:
     places = [number for number, line in enumerate(lines) if line.strip() and not line.startswith("#")]
     if not places:
         return f"{text}{' '.join(wanted)}\n" if wanted else text
-    having = [place for place in places if _present(lines[place].rstrip("\n"), wanted, ours)]
+    having = [place for place in places if _present(lines[place].rstrip("\r\n"), wanted, ours)]
     place = (having or places)[-1]
-    body = lines[place].rstrip("\n")
+    body = lines[place].rstrip("\r\n")
     lines[place] = change(body, wanted, ours) + lines[place][len(body) :]
     return "".join(lines)
 
@@ -341,7 +341,7 @@ def read_grub(host: Host, concern: str, config: str, menu: str, variable: str) -
         config=config,
         command=command,
         reason=reason,
-        hint="install the generator of this menu",
+        hint="install the program that generates this menu",
         variable=variable,
         overwrite=overwrite,
     )

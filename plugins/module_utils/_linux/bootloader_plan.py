@@ -32,7 +32,7 @@ from .bootloader import (
     record_of,
     without,
 )
-from .loader_entries import options_of
+from .loader_entries import OPTIONS, options_of
 
 if TYPE_CHECKING:
     from .._core.protocols import Files, Host
@@ -189,10 +189,29 @@ def _systemd(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[St
         if path == KERNEL_COMMAND_LINE:
             new = change_line(text, wanted, loader.carried)
         else:
-            new = re.sub(r"^options[ \t]+.*$", lambda match: change(match[0], wanted, ours), text, flags=re.MULTILINE)
+            new = _with_options(text, wanted, ours)
         if new != text:
             steps.append(Step(ReplaceFile(path, new)))
     return tuple(steps)
+
+
+def _with_options(text: str, wanted: Arguments, ours: Arguments) -> str:
+    """The text of an entry after ``change`` in one line with options: that which has what is ours, else the last.
+
+    Where it has no such line it gets one, which goes with what is ours.
+    """
+    found = list(OPTIONS.finditer(text))
+    having = [line for line in found if any(without(line[0], words) != line[0] for words in (wanted, ours))]
+    if not found:
+        end = "\n" if text.endswith("\n") else ""
+        added = f"options {' '.join(wanted)}"
+        return text if not wanted else f"{text}{added}\n" if end else f"{text}\n{added}"
+    line = (having or found)[-1]
+    new = change(line[0], wanted, ours)
+    before, behind = text[: line.start()], text[line.end() :]
+    if new == "options":
+        return before + behind[1:] if behind else before[:-1]
+    return f"{before}{new}{behind}"
 
 
 PLANNERS: Dict[str, Planner] = {

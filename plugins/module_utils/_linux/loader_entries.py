@@ -24,8 +24,12 @@ FILE_SYSTEMS = ("/boot", "/efi", "/boot/efi")
 EFI_VARIABLES = "/sys/firmware/efi/efivars"
 # That of the Boot Loader Interface.
 VENDOR = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
+# As line_get_key_value() of systemd's util.c reads lines: a carriage return ends one too, and blanks may begin it.
+_LINE = r"^[ \t]*{}[ \t]+([^\r\n]*)"
+OPTIONS = regex(_LINE.format("options"), re.MULTILINE)
 _TRIES = regex(r"\+([0-9]+)(?:-[0-9]+)?(?=\.conf$)")
 _LOWER = {"~": -1, "-": 1, "^": 2, ".": 3}
+# A number is the count of its digits and these: Python refuses to convert some thousand of them.
 _Key = List[Tuple[int, int, str]]
 
 
@@ -42,7 +46,7 @@ class Entries:
             return [_order(part, "~^") for part in _name_of(path).rsplit("-", 2)]
 
         ordered = sorted(self.texts, key=newest, reverse=True)
-        if re.fullmatch("[0-9]+", chosen) and int(chosen) < len(ordered):
+        if re.fullmatch("[0-9]{1,9}", chosen) and int(chosen) < len(ordered):
             return ordered[int(chosen)]
         named = [path for path in ordered if chosen in (_name_of(path), f"{_name_of(path)}.conf")]
         titled = [path for path in ordered if chosen and self._field(path, "title") == chosen]
@@ -82,8 +86,8 @@ class Entries:
         return _order(self._field(path, "version"), "-.~^") if self._field(path, "sort-key") else []
 
     def _field(self, path: str, name: str) -> str:
-        found = re.search(rf"^{name}[ \t]+(.*?)[ \t]*$", self.texts[path], re.MULTILINE)
-        return found[1] if found else ""
+        found = re.search(_LINE.format(name), self.texts[path], re.MULTILINE)
+        return found[1].rstrip() if found else ""
 
 
 def read_entries(files: Files) -> Optional[Entries]:
@@ -92,7 +96,7 @@ def read_entries(files: Files) -> Optional[Entries]:
         folder = f"{root}/loader/entries"
         paths = [f"{folder}/{name}" for name in files.names(folder) if name.endswith(".conf") and name[0] != "."]
         texts = ((path, files.read_optional(path) or "") for path in paths)
-        entries = {path: text for path, text in texts if re.search(r"^linux\s", text, re.MULTILINE)}
+        entries = {path: text for path, text in texts if re.search(r"^[ \t]*linux\s", text, re.MULTILINE)}
         if entries:
             return Entries(entries)
     return None
@@ -103,7 +107,7 @@ def read_loader_conf(files: Files) -> Dict[str, str]:
     for root in FILE_SYSTEMS:
         text = files.read_optional(f"{root}/loader/loader.conf")
         if text is not None:
-            return dict(re.findall(r"^([\w-]+)[ \t]+(\S+)", text, re.MULTILINE))
+            return dict(re.findall(r"^[ \t]*([\w-]+)[ \t]+(\S+)", text, re.MULTILINE))
     return {}
 
 
@@ -119,7 +123,7 @@ def read_variable(files: Files, name: str) -> str:
 
 def options_of(text: str, variables: Mapping[str, str]) -> str:
     """The command line that the text of an entry gives the kernel, with the variables of GRUB in it replaced."""
-    line = " ".join(re.findall(r"^options[ \t]+(.*)$", text, re.MULTILINE))
+    line = " ".join(OPTIONS.findall(text))
     return re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], ""), line).strip()
 
 
@@ -139,6 +143,7 @@ def _order(text: str, separators: str) -> _Key:
         if part in _LOWER:
             found.append((_LOWER[part], 0, ""))
         else:
-            found.append((5, int(part), "") if part.isdecimal() else (4, 0, part))
+            number = part.lstrip("0")
+            found.append((5, len(number), number) if part.isdecimal() else (4, 0, part))
     # Behind the end only ~ is lower.
     return [*found, (0, 0, "")]

@@ -164,6 +164,44 @@ def test_a_node_without_facts_is_the_one_that_fails(tmp_path: Path) -> None:
     assert set(failed_hosts(output)) == {"b"}, output
 
 
+def test_what_nodes_say_is_never_a_template_and_odd_answers_fail_only_their_nodes(tmp_path: Path) -> None:
+    proof = tmp_path / "ran"
+    text = f"{{{{ lookup('pipe', 'touch {proof}') }}}} {{% for x in y %}}{{{{ 7*191 }}}}"
+    said = {"files": [{"path": text, "diff": f"---\n+++\n{text}\n"}], "reboot_reasons": [text]}
+    look = looked({ENGINES: [row(text, "a", None, None)]}, container_runtime=said)
+    still = {**look, "failed": True}
+    few = {"concerns": {ENGINES: {"status": "drifted"}}, "orphaned": [], "failed": True, "msg": text}
+    inventory = fleet(
+        tmp_path,
+        h1={"node_state": look, "node_state_after": {**still, "msg": text}, ENGINES: {"failed": True, "msg": text}},
+        H1={"node_state": look, "node_state_after": {**still, "msg": [text]}, ENGINES: {"failed": True, "results": 7}},
+        h2={"node_state": look, "node_state_after": still, ENGINES: {"failed": True, "msg": {"a": text}}},
+        h3={"node_state": {"failed": True, "msg": "\n", "module_stdout": text}},
+        h4={"node_state": few},
+        h5={"node_state": RIGHT},
+    )
+    for options in ((), ("--check", "--diff")):
+        output = ansible_playbook(
+            tmp_path,
+            inventory,
+            "gpufleet.node.site",
+            "-e",
+            "gpufleet_max_failed=9",
+            "-e",
+            "gpufleet_batches=9",
+            *options,
+        )
+        assert not proof.exists()
+        assert "1337" not in output
+        assert not re.search("Traceback|has no attribute|Action failed: Unknown error|Task failed: 'msg'", output), (
+            output
+        )
+        assert set(failed_hosts(output)) == {"h1", "H1", "h2", "h3", "h4"}
+        failed = of_run(output)["failed"]
+        assert set(failed) == {"h1", "H1", "h2", "h3", "h4"}
+        assert failed["h1"].endswith(text)
+
+
 # --- the result for machines ------------------------------------------------------------------------------------------
 
 

@@ -66,6 +66,7 @@ PLANTED = {
     "section": f"[secrets]\nfoo = {SECRET}\n\nbar = {SECRET}\n[x]\n",
     "tables": f'[[plugins.registry.auths]]\nname="x"\nvalue="{SECRET}"\n',
     "bracket in a text": f'token = ["a]",\n"{SECRET}"\n]\n',
+    "brackets behind a text with a name": f'["a/key/x", {{"token": [\n"{SECRET}"\n]\n',
     "escaped quote": f'PASSWORD="abc\\"def\n{SECRET}"\n',
     "doubled quote": f"password: 'it''s\n{SECRET}'\n",
     "one value ends and another begins": f'"tokens": ["a"\n], "token": [\n"{SECRET}"\n]\n',
@@ -116,6 +117,11 @@ def test_any_text_has_as_many_lines_and_none_that_a_terminal_obeys(text: str) ->
     found = masked(text)
     assert len(found) == len(text.split("\n"))
     assert not re.search("[\x1b\u2028\u202e\udc00-\udfff]", "".join(found))
+
+
+def test_a_name_in_a_text_hides_no_other_line() -> None:
+    after = "[crio.network]\nplugin_dirs = []"
+    assert "\n".join(masked(f'decryption_keys_path = "/etc/crio/keys/"\n{after}')).endswith(f"\n{after}")
 
 
 def test_what_turns_the_direction_of_a_line_or_is_no_character_is_not_shown() -> None:

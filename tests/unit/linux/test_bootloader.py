@@ -147,7 +147,7 @@ def test_what_we_cannot_edit_is_said(tmp_path: Path, files: Dict[str, str], reas
         (
             {"/boot/grub/grub.cfg": MENU % "0"},
             "none of update-grub, grub-mkconfig, grub2-mkconfig is installed",
-            "Install the generator of this menu",
+            "Install the program that generates this menu",
         ),
     ],
 )
@@ -288,6 +288,43 @@ def test_entries_of_systemd_boot_are_edited_and_restored(tmp_path: Path) -> None
     take(host, (), ARGUMENTS)
     assert snapshot(tmp_path, APART) == before
     assert not host.files.exists(MEMORY)
+
+
+@pytest.mark.parametrize(
+    ("options", "boots"),
+    [
+        # What no line had so far, what several have, and what other editors write.
+        ("", "{}"),
+        ("options \n", "{}"),
+        ("options root=b\noptions quiet\n", "root=b quiet {}"),
+        ("options root=b\r\n", "root=b {}"),
+        ("\toptions\troot=b\n", "root=b {}"),
+        ("options root=b", "root=b {}"),
+    ],
+)
+def test_any_form_of_options_gets_ours_once_and_is_restored(tmp_path: Path, options: str, boots: str) -> None:
+    entry = f"title Linux\n  linux /vmlinuz\n{options}"
+    files = {"/efi/loader/entries/a.conf": entry, "/etc/kernel/cmdline": "root=b\r\n"}
+    host = host_of(tmp_path, files)
+    take(host, ARGUMENTS, ())
+    loader = detect(host)
+    assert loader.command_line == boots.format(" ".join(ARGUMENTS)).strip()
+    assert loader.ours == ARGUMENTS
+    assert host.files.read("/etc/kernel/cmdline") == f"root=b {' '.join(ARGUMENTS)}\r\n"
+    # As systemd-boot reads it, for which a carriage return ends a line.
+    lines = [line.strip() for line in host.files.read("/efi/loader/entries/a.conf").replace("\r", "\n").split("\n")]
+    assert [line.startswith("options") for line in lines if "hugepages=" in line] == [True]
+    take(host, (), ARGUMENTS)
+    assert {path: host.files.read(path) for path in files} == files
+
+
+def test_an_entry_that_ends_without_a_line_feed_is_restored_without_one(tmp_path: Path) -> None:
+    path = "/efi/loader/entries/a.conf"
+    host = host_of(tmp_path, {path: "title Linux\nlinux /vmlinuz"})
+    take(host, ARGUMENTS, ())
+    assert detect(host).ours == ARGUMENTS
+    take(host, (), ARGUMENTS)
+    assert host.files.read(path) == "title Linux\nlinux /vmlinuz"
 
 
 def test_a_run_that_is_killed_between_two_entries_puts_no_argument_in_twice(tmp_path: Path) -> None:

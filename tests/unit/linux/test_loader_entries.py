@@ -54,6 +54,8 @@ def chosen(path: str) -> str:
             },
             "a",
         ),
+        # More digits than Python converts.
+        ({"z": {"sort-key": "a", "version": "8" * 5000}, "a": {"sort-key": "a", "version": "09" + "8" * 4999}}, "a"),
         # What has used up its tries comes last.
         ({"a-9+0-3": {}, "a-8+2-1": {}, "a-7": {}}, "a-8+2-1"),
     ],
@@ -102,6 +104,7 @@ def test_systemd_boot_takes_what_is_chosen(tmp_path: Path, variables: Mapping[st
         (("system-o-6.17.8-1-default-9", "snapper-o-6.17.8-1-default-10"), "", "system-o-6.17.8-1-default-9"),
         (("m-1-1", "m-2-1", "m-3-1"), "1", "m-2-1"),
         (("m-1-1", "m-2-1"), "9", "m-2-1"),
+        (("m-1-1", "m-2-1"), "9" * 5000, "m-2-1"),
         (("m-1-1", "m-2-1"), "m-1-1", "m-1-1"),
         (("m-1-1", "m-2-1"), "m-1-1.conf", "m-1-1"),
         (("m-1-1", "m-2-1"), "Title of m-1-1", "m-1-1"),

@@ -118,7 +118,7 @@ REFUSED: Dict[str, Any] = {
     "the file is not there": (
         {COMMAND_LINE: None},
         {"program": True},
-        f"sdbootutil makes entries of {COMMAND_LINE}, which does not exist (wanted iommu=pt). Write the command line"
+        f"sdbootutil makes entries from {COMMAND_LINE}, which does not exist (wanted iommu=pt). Write the command line"
         f" of {RUNNING} to it, or leave them out.",
     ),
     "another snapshot boots by default": (
@@ -136,7 +136,7 @@ REFUSED: Dict[str, Any] = {
     "/etc is an overlay": (
         {SEEN: f"{ROOT} quiet\n"},
         {"program": True, "is_overlay": True},
-        f"sdbootutil reads {SEEN}, which is another file than {COMMAND_LINE} (wanted iommu=pt). Set them with"
+        f"sdbootutil reads {SEEN}, which is a different file from {COMMAND_LINE} (wanted iommu=pt). Set them with"
         " transactional-update, or leave them out.",
     ),
     "the system partition is not mounted": (
