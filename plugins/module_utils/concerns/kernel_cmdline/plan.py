@@ -17,7 +17,7 @@ from ..._core.change import (
     Step,
     Unmanaged,
 )
-from ..._core.errors import DeclarationError, NotInEffect, OwnedByAnother
+from ..._core.errors import DeclarationError, NotInEffect, OwnedByAnother, refuse_all
 from ..._core.setting import BOOT, DRIFTED, NOW, REBOOT, Scalar, Setting
 from ..._core.value import field, frozen
 from ..._kinds.boot_arguments import COMMAND_LINE, BootArguments
@@ -175,6 +175,7 @@ def _check_length(line: str, state: KernelCmdlineState) -> None:
 
 def _conflicts(state: KernelCmdlineState, desired: KernelCmdlineDesired) -> Tuple[Conflict, ...]:
     found = []
+    refusals = []
     for name, wanted in desired.arguments.items():
         theirs = value_of(state.others, name, wanted)
         if theirs is None or theirs == wanted:
@@ -191,15 +192,19 @@ def _conflicts(state: KernelCmdlineState, desired: KernelCmdlineDesired) -> Tupl
         other = "" if decider == name else decider
         once = state.loader.name == GRUBBY and bool(not other or occurrences(state.others, name))
         if wanted is None or wins or once:
-            raise OwnedByAnother(
-                f"remove {name} from the {COMMAND_LINE}" if wanted is None else f"set {name} on the {COMMAND_LINE}",
-                cause=_why(name, wanted, path, line, state),
-                found=theirs,
-                wanted=wanted,
-                hint=f"remove {other or name} there, or {f'{name} ' if other else ''}from the declaration",
+            refusals.append(
+                OwnedByAnother(
+                    f"remove {name} from the {COMMAND_LINE}" if wanted is None else f"set {name} on the {COMMAND_LINE}",
+                    cause=_why(name, wanted, path, line, state),
+                    found=theirs,
+                    wanted=wanted,
+                    hint=f"remove {other or name} there, or {f'{name} ' if other else ''}from the declaration",
+                )
             )
+            continue
         owner = "tuned" if path == TUNED else COMMAND_LINE
         found.append(Conflict(owner, path, line, COMMAND_LINE, name, str(theirs), US))
+    refuse_all(refusals)
     return tuple(found)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .state import KubeletDesired, KubeletState
 
 IDLE_NODE = "idle_node"
-UNKNOWN = "as before the change"
+UNKNOWN = "not known"
 SHOWN = 3
 
 

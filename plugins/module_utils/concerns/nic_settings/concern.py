@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import Plan, Step, Unmanaged
+from ..._core.errors import refuse_all
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from ..._kinds import hotplug
@@ -131,11 +132,14 @@ def _lacking(interface: Interface, setting: str) -> Unmanaged:
 def _conflicts(state: NicSettingsState, desired: NicSettingsDesired, scope: Scope) -> Tuple[Conflict, ...]:
     """Other owners of the declared values. Raises ``OwnedByAnother`` where the next boot would not bring it."""
     values = state.foreign
+    refusals = []
     for interface in state.interfaces:
-        if interface.stated is not None and MTU in desired.wanted[interface.name]:
-            if scope.permanent:
-                owners.refuse_other(interface.name, interface.wanted_mtu, interface.stated)
+        stated = interface.stated
+        if stated is not None and MTU in desired.wanted[interface.name]:
+            if scope.permanent and stated.mtu != interface.wanted_mtu:
+                refusals.append(owners.refusal(interface.name, interface.wanted_mtu, stated))
             values += foreign.at_lease(interface)
+    refuse_all(refusals)
     wanted = {(name, setting): value for name, found in desired.wanted.items() for setting, value in found.items()}
     return find_conflicts(values, wanted, scope) if values else ()
 

@@ -80,10 +80,8 @@ def stated_mtu(files: Files, name: str) -> Optional[StatedMtu]:
     return own[-1] if own else next(iter(leased), None)
 
 
-def refuse_other(name: str, wanted: int, stated: StatedMtu) -> None:
-    """Raise ``OwnedByAnother`` where another MTU than ours is stated."""
-    if stated.mtu == wanted:
-        return
+def refusal(name: str, wanted: int, stated: StatedMtu) -> OwnedByAnother:
+    """The error for an interface of which another MTU than ours is stated."""
     if stated.keep_out:
         cause = f"{stated.owner} sets it to what the DHCP server says, recorded at {stated.path}:{stated.line}"
         hint = f"set mtu {wanted} on the DHCP server, or {stated.keep_out}, or set permanent: false"
@@ -92,7 +90,7 @@ def refuse_other(name: str, wanted: int, stated: StatedMtu) -> None:
         made = stated.path.startswith(OF_NETPLAN)
         there = "in /etc/netplan, from which netplan made this file" if made else "there"
         hint = f"set mtu {wanted} {there}, or remove it, or set permanent: false"
-    raise OwnedByAnother("set mtu", object=name, cause=cause, found=stated.mtu, wanted=wanted, hint=hint)
+    return OwnedByAnother("set mtu", object=name, cause=cause, found=stated.mtu, wanted=wanted, hint=hint)
 
 
 def _own_lines(files: Files, name: str) -> Iterator[StatedMtu]:

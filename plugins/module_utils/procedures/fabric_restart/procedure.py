@@ -79,7 +79,7 @@ class FabricRestartResult:
     def changes(self) -> Tuple[Change, ...]:
         if not self.done:
             return ()
-        before = "stopped" if self.done == START else "as before the change"
+        before = "stopped" if self.done == START else "with an older configuration"
         return (Change(self.view.daemon.unit, "service", before, "running", EFFECTIVE),)
 
     def report(self) -> Dict[str, Any]:

@@ -227,6 +227,14 @@ OWNED: Dict[str, Any] = {
         "kernel takes only the first (found 4-5, wanted 2-3). Remove isolcpus there, or from the "
         "declaration.",
     ),
+    "two arguments of others": (
+        others("nosmt isolcpus=4-5"),
+        {"isolcpus": "2-3", "nosmt": False},
+        "Cannot set isolcpus on the kernel command line: /etc/default/grub line 1 sets it too, and the "
+        "kernel takes only the first (found 4-5, wanted 2-3). Remove isolcpus there, or from the "
+        "declaration. Also cannot remove nosmt from the kernel command line: /etc/default/grub line 1 "
+        "sets it, and it is not ours (found present).",
+    ),
     "a later file": (
         {KDUMP: 'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT crashkernel=1M"\n'},
         {"crashkernel": "512M"},

@@ -388,6 +388,14 @@ PLACES = {
 }
 
 
+def test_other_owners_of_the_mtu_of_several_interfaces_are_all_named(tmp_path: Path) -> None:
+    of_eth1 = {"/etc/network/interfaces.d/two": "auto eth1\niface eth1 inet manual\n  mtu 1280\n"}
+    states = {"/run/network/ifstate": "eth0=eth0\neth1=eth1\n"}
+    machine = Machine(tmp_path, {**OWNERS["ifupdown"], **of_eth1, **states})
+    error = refusal(machine, {"match": {"name": ["eth0", "eth1"]}, "mtu": 9000})
+    assert all(place in str(error) for place in (PLACES["ifupdown"], "/etc/network/interfaces.d/two:3"))
+
+
 @pytest.mark.parametrize("owner", OWNERS)
 def test_another_owner_of_the_mtu_is_named_with_file_and_line(tmp_path: Path, owner: str) -> None:
     machine = Machine(tmp_path, OWNERS[owner])
