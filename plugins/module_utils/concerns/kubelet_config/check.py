@@ -63,7 +63,7 @@ def _refuse_drop_ins(state: KubeletState) -> None:
         if said != HEAD_OF_DROP_IN and (not said[1] or state.release >= HEAD_SINCE):
             raise DeclarationError(
                 "configure the kubelet",
-                cause=f"it exits at its drop-in {path}, which lacks apiVersion: {HEAD_OF_DROP_IN[0]} or kind:"
+                cause=f"it exits because of its drop-in {path}, which lacks apiVersion: {HEAD_OF_DROP_IN[0]} or kind:"
                 f" {HEAD_OF_DROP_IN[1]}",
                 hint="add them, or remove the file",
             )
@@ -74,7 +74,7 @@ def _refuse_unknown(state: KubeletState, declared: Mapping[str, Any]) -> None:
     release = state.release
     for key, declared_value in declared.items():
         if release and release < FIELDS[key].since:
-            raise _refusal(key, f"this kubelet is of v1.{release}, and the field came with v1.{FIELDS[key].since}")
+            raise _refusal(key, f"this kubelet is v1.{release}, and the field is new in v1.{FIELDS[key].since}")
         if release:
             _refuse_gate(state, key, declared_value)
             _refuse_names(state, key, declared_value)
@@ -88,7 +88,7 @@ def _refuse_gate(state: KubeletState, key: str, declared_value: Any) -> None:
     if not gate or enabled(gate, state.gates, state.release):
         return
     if harmless is None or schema.meaning(key, declared_value) != schema.meaning(key, harmless):
-        raise _refusal(key, f"the feature gate {gate} is off in this kubelet of v1.{state.release}", _on(gate))
+        raise _refusal(key, f"the feature gate {gate} is off in this kubelet (v1.{state.release})", _on(gate))
 
 
 def _on(gate: str) -> str:
@@ -101,7 +101,7 @@ def _refuse_names(state: KubeletState, key: str, declared_value: Any) -> None:
     for name in declared_value if isinstance(declared_value, dict) else ():
         came, beta, general = schema.POLICY_OPTIONS.get(key, {}).get(name, (schema.SIGNALS_SINCE.get(name, 0), 1, 1))
         if release < came:
-            raise _refusal(f"{key} {name}", f"this kubelet is of v1.{release}, and it came with v1.{came}")
+            raise _refusal(f"{key} {name}", f"this kubelet is v1.{release}, and it is new in v1.{came}")
         stage = "Alpha" if not beta or release < beta else "Beta" if not general or release < general else ""
         gate = OPTION_GATES[key].format(stage) if stage else ""
         if gate and not enabled(gate, state.gates, release):
@@ -109,7 +109,7 @@ def _refuse_names(state: KubeletState, key: str, declared_value: Any) -> None:
             cause = f"it is {article} option in v1.{release}, and the feature gate {gate} is off"
             raise _refusal(f"{key} {name}", cause, _on(gate))
     if declared_value == schema.NO_SWAP and release < schema.NO_SWAP_SINCE:
-        cause = f"this kubelet is of v1.{release}, and {schema.NO_SWAP} came with v1.{schema.NO_SWAP_SINCE}"
+        cause = f"this kubelet is v1.{release}, and {schema.NO_SWAP} is new in v1.{schema.NO_SWAP_SINCE}"
         raise _refusal(key, cause, "leave it out, or set fail_swap_on: true")
 
 

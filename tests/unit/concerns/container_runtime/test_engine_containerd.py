@@ -374,7 +374,7 @@ REFUSALS: Mapping[str, Tuple[Tuple[int, ...], Mapping[str, str], type, str]] = {
         NEW,
         {MAIN: "\ufeff" + V3_TEXT},
         Refused,
-        f"Cannot configure containerd in {MAIN}: containerd 2.1 reads no file with a byte-order mark. Correct the "
+        f"Cannot configure containerd in {MAIN}: containerd 2.1 cannot read a file with a byte-order mark. Correct the "
         "file, then run again.",
     ),
 }

@@ -936,7 +936,7 @@ def test_a_daemon_that_cannot_validate_is_not_asked_to(tmp_path: Path) -> None:
     assert checked(machine, "{}") == ""
     assert machine.validated == []
     assert checked(machine, "\ufeff{}") == (
-        f"Cannot configure docker in {MAIN}: dockerd 20.10 reads no file with a byte-order mark. "
+        f"Cannot configure docker in {MAIN}: dockerd 20.10 cannot read a file with a byte-order mark. "
         "The file was left as it is."
     )
     assert "dockerd 20.10 does not support CDI (25.0 and newer do)" in checked(machine, '{"features": {"cdi": true}}')

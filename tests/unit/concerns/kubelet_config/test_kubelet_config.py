@@ -535,7 +535,7 @@ BAD: Dict[str, Any] = {
     ),
     "an option of a later release": (
         {**STATIC, "cpu_manager_policy_options": {"strict-cpu-reservation": True}},
-        "Cannot set cpuManagerPolicyOptions strict-cpu-reservation: this kubelet is of v1.31, and it came with v1.32.",
+        "Cannot set cpuManagerPolicyOptions strict-cpu-reservation: this kubelet is v1.31, and it is new in v1.32.",
     ),
     "an alpha option": (
         {**STATIC, "cpu_manager_policy_options": {"distribute-cpus-across-numa": True}},

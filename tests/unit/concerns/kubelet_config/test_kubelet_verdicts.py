@@ -206,7 +206,7 @@ def test_a_drop_in_at_which_the_kubelet_exits_is_refused(
     if not refused:
         assert run(host, RESTRICTED).error is None
         return
-    with pytest.raises(DeclarationError, match=f"it exits at its drop-in {path}, which lacks apiVersion"):
+    with pytest.raises(DeclarationError, match=f"it exits because of its drop-in {path}, which lacks apiVersion"):
         run(host, RESTRICTED)
     assert kubelet.order == []
 
@@ -263,10 +263,10 @@ SWAP = {"swap_behavior": "LimitedSwap", "fail_swap_on": False}
         (27, {"AllAlpha": True}, CLOSEST, ""),
         (28, {}, CLOSEST, ""),
         (26, {"TopologyManager": False}, RESTRICTED, "TopologyManager is off"),
-        (29, {}, SWAP, "the feature gate NodeSwap is off in this kubelet of v1.29"),
+        (29, {}, SWAP, "the feature gate NodeSwap is off in this kubelet"),
         (29, {"NodeSwap": True}, SWAP, ""),
-        (29, {"NodeSwap": True}, {**SWAP, "swap_behavior": "NoSwap"}, "NoSwap came with v1.30"),
-        (28, {}, {"eviction_hard": {"containerfs.available": "5%"}}, "it came with v1.29"),
+        (29, {"NodeSwap": True}, {**SWAP, "swap_behavior": "NoSwap"}, "NoSwap is new in v1.30"),
+        (28, {}, {"eviction_hard": {"containerfs.available": "5%"}}, "it is new in v1.29"),
         (29, {}, {"eviction_hard": {"containerfs.available": "5%"}}, ""),
     ],
 )

@@ -60,7 +60,7 @@ def refuse_unreadable(sources: Sequence[meaning.ConfigSource], version: Tuple[in
         raise _unreadable(last, version, f"reads files up to version {newest}, and this one has {last.version}")
     for source in sources:
         if version >= (2,) and (source.document.text or "").startswith(BOM):
-            raise _unreadable(source, version, "reads no file with a byte-order mark")
+            raise _unreadable(source, version, "cannot read a file with a byte-order mark")
     if not versions or versions[-1].version < 2:
         return
     for source in sources:

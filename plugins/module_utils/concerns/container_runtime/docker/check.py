@@ -65,7 +65,7 @@ def refused(host: Host, configuration: Configuration, edits: Tuple[Edit, ...]) -
         values = json_text.parse(text, edit.path)
         cause = ""
         if version and version < READS_MARKS and text.startswith(json_text.BOM):
-            cause = f"dockerd {dotted(version)} reads no file with a byte-order mark"
+            cause = f"dockerd {dotted(version)} cannot read a file with a byte-order mark"
         elif version and version < KNOWS_CDI and _has_cdi(values, edit.path) and not _had_cdi(edit):
             cause = f"dockerd {dotted(version)} does not support CDI (25.0 and newer do)"
         elif values.get("live-restore") and _in_swarm(host, configuration):
