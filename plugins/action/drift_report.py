@@ -22,8 +22,8 @@ from ..plugin_utils.playbooks import DRAINED, FAILURE, FAILURES, OF_CLUSTER
 from ..plugin_utils.summary import REFUSED, UNREACHABLE, registered, stopped, summarise, went_away
 
 NO_BACKEND = "none"
-# The code of a refusal for want of the NVIDIA Container Toolkit, and what declares that a run installs it.
-NO_RUNTIME, TOOLKIT_VERSION = "no_runtime", "container_toolkit_version"
+# Codes of refusals for want of packages that a role installs before it runs its module, with what declares them.
+PACKAGES = {"no_package": "", "no_runtime": "container_toolkit_version"}
 NOT_STARTED = "not started: {}, because too many nodes failed: {}. Fix the cause, then run it again"
 NOT_RIGHT = (DRIFTED, UNKNOWN, INVALID, UNREACHABLE)
 # What a playbook says in check mode where it would do nothing.
@@ -101,22 +101,24 @@ class ActionModule(FleetAction):
             },
             failing=failing,
             in_part=in_part,
-            refusals={} if reasons is not None else {host: _refusals(looks[host], hostvars[host]) for host in chosen},
+            refusals=_refusals({host: looks[host] for host in chosen}, hostvars) if reasons is None else (),
             reasons=reasons,
         ) or [NOTHING[playbook]]
 
 
-def _refusals(look: Look, variables: Any) -> List[str]:
-    """Errors at which a run would stop. The role container_runtime installs a declared toolkit first."""
-    brought = NO_RUNTIME if variables.get(TOOLKIT_VERSION) else ""
-    found = look_in(look)
-    results = {name: found["concerns"][name] for name in found.get("to_converge", ()) if name in found["concerns"]}
-    return [
-        f"{name}: {one['msg']}"
-        for name, result in results.items()
-        for one in result["refusals"]
-        if one["code"] != brought
-    ]
+def _refusals(looks: Mapping[str, Look], hostvars: Any) -> List[Tuple[str, str, str]]:
+    """What a run would fail with on its way, as host, verb and text; or install first, and not fail."""
+    found = []
+    for host, look in looks.items():
+        answer = look_in(look)
+        results = answer.get("concerns", {})
+        for name in (name for name in answer.get("to_converge", ()) if name in results):
+            for one in results[name]["refusals"]:
+                declares = PACKAGES.get(one["code"])
+                installs = declares is not None and (not declares or hostvars[host].get(declares))
+                text = f"packages, for {name}" if installs else f"{name}: {one['msg']}"
+                found.append((host, "install" if installs else "fail", text))
+    return found
 
 
 def _fails_in_part(variables: Mapping[str, Any], look: Look) -> bool:

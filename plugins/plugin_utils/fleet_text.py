@@ -37,7 +37,7 @@ KILLS = "running jobs would be killed"
 REFUSES = "by default a change to what running jobs use is refused"
 
 # What is said of a run, in this order.
-VERBS_OF_A_RUN = ("change", "restart", "reload", "notify", "reset", "drain", "reboot", "unknown", "fail")
+VERBS_OF_A_RUN = ("install", "change", "restart", "reload", "notify", "reset", "drain", "reboot", "unknown", "fail")
 
 # One of these, and of what.
 Told = Tuple[str, str]
@@ -124,14 +124,15 @@ def forecast(
     undrained: Container[str] = (),
     failing: Mapping[str, str],
     in_part: Container[str] = (),
-    refusals: Optional[Mapping[str, Sequence[str]]] = None,
+    refusals: Sequence[Tuple[str, str, str]] = (),
     reasons: Optional[Mapping[str, Sequence[str]]] = None,
     clusters: Optional[Mapping[str, int]] = None,
 ) -> List[str]:
     """What a run would do to these hosts: change, restart, reset, drain, reboot, and where it would fail.
 
     ``undrained`` are those that no drain_backend takes out of service although jobs there would end.
-    ``refusals`` are the errors at which hosts would stop, after what is changed before.
+    ``refusals`` are the errors at which hosts would stop, after what is changed before, and what they would install
+    first: host, verb and text.
     ``in_part`` are those of ``failing`` where only a concern or the cluster fails, and the rest is done all the same.
     With ``reasons`` it reboots them for these, and does nothing else. ``clusters`` is how many changes there would be
     in Kubernetes, by host.
@@ -142,7 +143,6 @@ def forecast(
             entries_of["fail"].append((host, failing[host]))
             if host not in in_part:
                 continue
-        entries_of["fail"] += [(host, text) for text in (refusals or {}).get(host, ())]
         done = _done(look_in(look)) if reasons is None else (("reboot", reason) for reason in reasons.get(host, ()))
         for verb, text in done:
             entries_of[verb].append((host, text))
@@ -150,6 +150,8 @@ def forecast(
             entries_of["drain"].append((host, ""))
         elif host in undrained:
             entries_of["drain"].append((host, NOT_DRAINED + (REFUSES if reasons is None else KILLS)))
+    for host, verb, text in refusals:
+        entries_of[verb].append((host, text))
     entries_of["change"] += [
         (host, f"{counted(changes, 'change')} in Kubernetes") for host, changes in (clusters or {}).items() if changes
     ]

@@ -228,7 +228,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         _kernel_modules,
         Registration(
             after=("hugepages",),
-            cures=("no_driver", "no_ib_umad"),
+            cures=("no_driver", "no_ib_umad", "no_channel"),
             owns=("kernel argument module_blacklist", "kernel argument modprobe.blacklist"),
         ),
         names_knobs=True,

@@ -258,8 +258,13 @@ def test_a_forecast_says_what_is_changed_restarted_reset_drained_and_rebooted() 
 def test_what_a_run_would_fail_with_on_its_way_is_foreseen_beside_what_it_changes_before() -> None:
     change = {"object": "a", "setting": "b", "before": 1, "after": 2, "scope": "effective", "takes_effect": "now"}
     look = looked(["mps"], mps=concern("drifted", row("a", "b"), changes=[change]))
-    lines = forecast({"h1": look, "h2": look}, drained=(), failing={}, refusals={"h1": ["mps: Cannot. Do."]})
-    assert lines == ["change   h[1-2] (2): 1 change: mps 1", "fail     h1: mps: Cannot. Do."]
+    told = [("h1", "fail", "mps: Cannot. Do."), ("h2", "install", "packages, for dcgm")]
+    lines = forecast({"h1": look, "h2": look}, drained=(), failing={}, refusals=told)
+    assert lines == [
+        "install  h2: packages, for dcgm",
+        "change   h[1-2] (2): 1 change: mps 1",
+        "fail     h1: mps: Cannot. Do.",
+    ]
 
 
 def test_a_reboot_without_a_drain_is_what_kills_jobs() -> None:

@@ -56,13 +56,19 @@ def steps_of(state: DcgmState, desired: DcgmDesired, rows: Sequence[Setting], sc
     return steps
 
 
-def _not_installed(desired: DcgmDesired, lacking: Sequence[Setting]) -> NotInEffect:
+class NoPackage(NotInEffect):
+    """Something is missing that packages bring, which the role installs first."""
+
+    code = "no_package"
+
+
+def _not_installed(desired: DcgmDesired, lacking: Sequence[Setting]) -> NoPackage:
     hint = "the role installs packages before it runs this module: check that they bring it"
     if desired.lacking:
         units, causes = ", ".join(desired.lacking), " and ".join(desired.lacking.values())
-        return NotInEffect("run {}", object=units, cause=causes, hint=hint)
+        return NoPackage("run {}", object=units, cause=causes, hint=hint)
     others = ", ".join(f"{row.object} is {row.effective}, wanted is {row.wanted}" for row in lacking)
-    return NotInEffect("use the packages of DCGM", cause=others, hint=hint)
+    return NoPackage("use the packages of DCGM", cause=others, hint=hint)
 
 
 def _boot_steps(state: DcgmState, desired: DcgmDesired, wrong: Found) -> List[Step]:

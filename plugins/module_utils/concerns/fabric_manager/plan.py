@@ -251,8 +251,14 @@ def noted(state: FabricState, started: Mapping[str, Started], steps: Tuple[Step,
     return (Step(ReplaceFile(notes.PATH, text), notes=(notes.PATH,)), *steps)
 
 
-def _no_channel() -> NotInEffect:
-    return NotInEffect(
+class NoChannel(NotInEffect):
+    """The parameter of the driver that makes the channel is not set for the next boot; kernel_modules sets it."""
+
+    code = "no_channel"
+
+
+def _no_channel() -> NoChannel:
+    return NoChannel(
         "keep {} across a reboot",
         object=imex.CHANNEL,
         cause=f"nothing loads the driver with {imex.PARAMETER}=1",

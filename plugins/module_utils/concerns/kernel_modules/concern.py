@@ -60,7 +60,7 @@ class KernelModules:
     apply_at_boot = False
     registration = Registration(
         after=("hugepages",),
-        cures=("no_driver", "no_ib_umad"),
+        cures=("no_driver", "no_ib_umad", "no_channel"),
         owns=("kernel argument module_blacklist", "kernel argument modprobe.blacklist"),
     )
 
