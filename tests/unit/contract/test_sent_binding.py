@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, Mapping, Optional
 
 import pytest
 from ansible_collections.gpufleet.node.node.look import OF_THE_TASK
@@ -53,8 +53,10 @@ def bare(gpu_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch) -> GpuMachin
     return machine
 
 
-def ask(machine: GpuMachine, declared: Mapping[str, Any] = DECLARED, **more: Any) -> Dict[str, Any]:
-    request = arguments.validated({**options.OPTIONS, **OF_THE_TASK}, {"declared": declared, **more})
+def ask(machine: GpuMachine, declared: Optional[Mapping[str, Any]] = None, **more: Any) -> Dict[str, Any]:
+    request = arguments.validated(
+        {**options.OPTIONS, **OF_THE_TASK}, {"declared": DECLARED if declared is None else declared, **more}
+    )
     machine.host.nvml.close()
     return look(request, machine.host)
 

@@ -305,7 +305,7 @@ def test_the_binding_that_is_sent_is_the_one_that_the_site_declares(action: Acti
         {"nvml_file": "/no/pynvml.py"},
         {"gpufleet_profile": "no such profile"},
     ],
-    ids=lambda variables: " ".join(variables),
+    ids=" ".join,
 )
 def test_where_the_controller_would_not_install_it_none_is_sent(action: Action, variables: Dict[str, Any]) -> None:
     action.lacks = ["mig_layout"]

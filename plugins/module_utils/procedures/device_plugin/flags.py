@@ -145,8 +145,12 @@ def duration(text: str) -> Optional[int]:
     return total if -LONGEST <= total < LONGEST else None
 
 
-def faults_of_flags(flags: Any, schema: Mapping[str, Any] = FLAGS, where: str = "flags") -> Iterator[str]:
+def faults_of_flags(flags: Any) -> Iterator[str]:
     """What the plugin would ignore or refuse, whichever release it is."""
+    return _faults(flags, FLAGS, "flags")
+
+
+def _faults(flags: Any, schema: Mapping[str, Any], where: str) -> Iterator[str]:
     if not isinstance(flags, dict):
         yield f"{where} is not a mapping"
         return
@@ -162,7 +166,7 @@ def faults_of_flags(flags: Any, schema: Mapping[str, Any] = FLAGS, where: str = 
         if value is None:
             continue
         if isinstance(kind, dict):
-            yield from faults_of_flags(value, kind, f"{where}.{name}")
+            yield from _faults(value, kind, f"{where}.{name}")
             continue
         said = _wanted_instead(value, kind)
         if said:
@@ -211,8 +215,12 @@ def _instead_of_duration(value: Any) -> str:
     return "" if isinstance(value, str) and duration(value) is not None else "a duration such as 60s or 1h30m"
 
 
-def settled(flags: Mapping[str, Any], schema: Mapping[str, Any] = FLAGS) -> Dict[str, Any]:
+def settled(flags: Mapping[str, Any]) -> Dict[str, Any]:
     """Flags without faults in the spelling of the plugin, without what is null. A list is one in every release."""
+    return _settled(flags, FLAGS)
+
+
+def _settled(flags: Mapping[str, Any], schema: Mapping[str, Any]) -> Dict[str, Any]:
     found: Dict[str, Any] = {}
     for name, value in flags.items():
         key = _key(str(name), schema)
@@ -220,7 +228,7 @@ def settled(flags: Mapping[str, Any], schema: Mapping[str, Any] = FLAGS) -> Dict
             continue
         kind = schema[key]
         if isinstance(kind, dict):
-            value = settled(value, kind)
+            value = _settled(value, kind)
         elif kind is LISTS and not isinstance(value, list):
             value = [value]
         found[key] = value
