@@ -52,8 +52,8 @@ class ActionModule(FleetAction):
         }
         if arguments["forecast"]:
             lines = self._forecast(arguments, looks, variables)
-            # Of a single host the look itself has shown them.
-            lines += file_differences(looks) if len(looks) > 1 else ()
+            # Ansible shows the difference of a task only where it changed something, and a look changes nothing.
+            lines += file_differences(looks)
         else:
             not_started, failed = stopped(variables["hostvars"], found)
             lines = list(drift(summary, gone, detail=arguments["detail"]))

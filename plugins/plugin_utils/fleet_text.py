@@ -173,7 +173,8 @@ def file_differences(looks: Mapping[str, Look]) -> Iterator[str]:
 
 def _of_verb(verb: str, entries: Sequence[Tuple[str, str]]) -> Iterator[str]:
     def line(hosts: Sequence[str], text: str) -> str:
-        return f"{verb:<7}  {on(hosts)}{': ' if text else ''}{text}"
+        # The causes of one host are several lines.
+        return f"{verb:<7}  {on(hosts)}{': ' if text else ''}{' '.join(text.split())}"
 
     # What fails is never left out.
     return sentences(entries, line, most=0 if verb == "fail" else SENTENCES)

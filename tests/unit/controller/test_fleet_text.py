@@ -284,6 +284,18 @@ def test_what_is_done_to_a_node_is_foreseen_although_one_of_its_concerns_or_its_
     ]
 
 
+def test_the_causes_of_one_node_are_one_line_of_the_forecast() -> None:
+    causes = "kernel_cmdline: Cannot set it.\nquiet_services: Cannot declare it."
+    line = "fail     h[1-2] (2): kernel_cmdline: Cannot set it. quiet_services: Cannot declare it."
+    assert forecast({"h1": looked(), "h2": looked()}, drained=(), failing={"h1": causes, "h2": causes}) == [line]
+    assert forecast(
+        {"h1": looked(), "h2": looked()},
+        drained=(),
+        failing={},
+        refusals=[("h1", "fail", causes), ("h2", "fail", causes)],
+    ) == [line]
+
+
 def test_refusals_and_other_owners_are_above_drift_and_never_cut() -> None:
     rows = [row(f"gpu{number}", f"setting{number}", status="drifted") for number in range(40)]
     found = [{"node": "h1", "concern": "gpu_settings", **one} for one in rows]
@@ -363,6 +375,8 @@ def test_a_check_of_equal_nodes_shows_each_change_once(kinds: Tuple[Kind, ...], 
     # Its obstacle would fail it.
     look["concerns"].pop("nvidia_persistence")
     look["to_converge"].remove("nvidia_persistence")
+    hunks = '--- /etc/docker/daemon.json\n+++ /etc/docker/daemon.json\n@@ -1 +1 @@\n-{}\n+{"debug": true}\n'
+    look["concerns"]["hugepages"]["files"] = [{"path": "/etc/docker/daemon.json", "diff": hunks}]
     done = {"changed": True, "changes": [], "needs": [], "diff": look["diff"], "reboot_reasons": []}
     done.update(effective={"engines": [], "consumers": {}}, boot={}, reboot_required=False)
     answers = {**dict.fromkeys(look["to_converge"], done), "gpu_node_info": kinds[0].info}
@@ -375,6 +389,9 @@ def test_a_check_of_equal_nodes_shows_each_change_once(kinds: Tuple[Kind, ...], 
     assert output.count("What is not in sync") == 1
     # All batches, and not the first one alone.
     assert said[said.index("What would be done") + 1].startswith("  change   h[001-003] (3): ")
+    # Also of nodes that have work, and are looked at where no task shows its difference.
+    assert "  /etc/docker/daemon.json on h[001-003] (3):" in said
+    assert output.count('+{"debug": true}') == 1
     # One node alone has its differences.
     alone = ansible_playbook(tmp_path, inventory, *arguments, "--limit", "h001")
     assert alone.count("+a: 2") >= 40
@@ -449,6 +466,8 @@ def test_nodes_that_fail_for_one_cause_have_it_said_once(kinds: Tuple[Kind, ...]
     assert f"  h[001-003] (3): failed: {cause}" in output.splitlines(), output
     last = output.partition("PLAY [Say how it ended]")[2]
     assert said_by_ansible(last) == {name: f"{name} failed, see above." for name in hosts(3)}
+    # Its count is not that of the fleet, which stands above.
+    assert "What is not in sync after the run, of the nodes that had work" in last.splitlines(), output
     assert len(re.findall(r"^h\d+ .* failed=1 ", output, flags=re.MULTILINE)) == 3
 
 

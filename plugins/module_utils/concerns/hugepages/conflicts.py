@@ -14,7 +14,7 @@ from ..._core.change import (
     WINNER_UNKNOWN,
     Conflict,
 )
-from ..._core.errors import OwnedByAnother
+from ..._core.errors import OwnedByAnother, refuse_all
 from ..._kinds.boot_arguments import COMMAND_LINE
 from ..._kinds.tunables import BootAssignment
 from .next_boot import NextBoot
@@ -31,6 +31,7 @@ def find_conflicts(
 ) -> Tuple[Conflict, ...]:
     """Other owners that set another value. Raises ``OwnedByAnother`` if the declared value would not stay."""
     found: List[Conflict] = []
+    refusals: List[OwnedByAnother] = []
     chosen = {want.tunable: want.value for want in desired.wants}
     for line in others:
         for want in desired.wants:
@@ -54,15 +55,19 @@ def find_conflicts(
             stays = (
                 (line.later and not line.in_doubt)
                 or (line.owner == COMMAND_LINE and pool is not None)
-                or after != want.value
+                # What another line overrules is not what keeps ours from staying.
+                or (after != want.value and source in (line, None))
             )
             if scope.permanent and stays:
-                raise OwnedByAnother(
-                    f"set {setting}",
-                    object=object_,
-                    cause=f"{line.owner} sets it too, at {line.place}",
-                    found=line.value,
-                    wanted=wanted,
-                    hint="remove it there, or declare the same value",
+                refusals.append(
+                    OwnedByAnother(
+                        f"set {setting}",
+                        object=object_,
+                        cause=f"{line.owner} sets it too, at {line.place}",
+                        found=line.value,
+                        wanted=wanted,
+                        hint="remove it there, or declare the same value",
+                    )
                 )
+    refuse_all(refusals, tuple(found))
     return tuple(found)

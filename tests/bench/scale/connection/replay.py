@@ -77,6 +77,8 @@ class Connection(ConnectionBase):
         # What is sent for an empty module is not searched: it would be charged for it.
         if "diff" in told and not WITH_DIFF.search(sent):
             del told["diff"]
+            for concern in told.get("concerns", {}).values():
+                concern.pop("files", None)
         if module == LOOK and WITH_FACTS.search(sent):
             told = {**self._recorded(FACTS), **told}
         return json.dumps(told, separators=(",", ":"))

@@ -325,6 +325,14 @@ OWNERS: Dict[str, Any] = {
         "(found never, wanted madvise). Remove it there, or declare the same value.",
         None,
     ),
+    "tuned after another file, and with a total": (
+        {**TUNED, "/usr/lib/tmpfiles.d/thp.conf": THP_LINE.replace("w ", "w! ").replace("never", "always")},
+        {"transparent": {"enabled": "madvise"}, **one(pages=1024)},
+        "Cannot set enabled on transparent_hugepages: tuned sets it too, at /usr/lib/tuned/base/tuned.conf:4 "
+        "(found never, wanted madvise). Remove it there, or declare the same value. Also cannot set hugepages_2M on "
+        "all nodes: tuned sets it too, at /usr/lib/tuned/base/tuned.conf:6 (found 64, wanted 1024).",
+        None,
+    ),
     "tuned with the same policy": (
         TUNED,
         {"transparent": {"enabled": "never"}},
