@@ -122,6 +122,7 @@ class Systemd:
         self.boot = int(time.time()) - 100_000
         # When every process begins, where that is not now: a machine is the same however often it is brought back.
         self.began = 0.0
+        self.last = 0
         machine.write("/proc/stat", f"cpu  1 2 3\nbtime {self.boot}\n")
 
     def __call__(self, argv: Sequence[str]) -> Completed:
@@ -145,6 +146,10 @@ class Systemd:
         if self.began:
             # Another process is known by its start, and one that has read the same is the same.
             ticks += zlib.crc32(machine.read(CFG).encode()) % 1000
+        else:
+            # No real daemon ends and starts again within a tick; here two runs may take less.
+            ticks += ticks == self.last
+            self.last = ticks
         machine.write(f"/proc/{pid}/stat", f"{pid} ({command[:15]}) S 1 {' '.join(['0'] * 17)} {ticks} 0 0\n")
         machine.write(f"/proc/{pid}/comm", f"{command[:15]}\n")
         machine.write(f"/proc/{pid}/status", STATUS_OF_ROOT)
