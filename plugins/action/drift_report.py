@@ -14,7 +14,7 @@ from ..filter.needs_reboot import needs_reboot
 from ..filter.needs_repartition import needs_repartition
 from ..module_utils._core.setting import DRIFTED, INVALID, UNKNOWN
 from ..module_utils._core.wording import agreeing, counted, printable
-from ..plugin_utils.answers import Look, answered, look_in
+from ..plugin_utils.answers import Look, answered
 from ..plugin_utils.arguments import ARGUMENTS
 from ..plugin_utils.fleet_action import FleetAction
 from ..plugin_utils.fleet_text import drift, file_differences, forecast, on, verdict, where
@@ -51,9 +51,9 @@ class ActionModule(FleetAction):
             if went_away(look, in_play=host in answering)
         }
         if arguments["forecast"]:
-            lines = self._forecast(arguments, looks, variables)
+            lines = self._forecast(arguments, looks, summary.looks, variables)
             # Ansible shows the difference of a task only where it changed something, and a look changes nothing.
-            lines += file_differences(looks)
+            lines += file_differences(summary.looks)
         else:
             not_started, failed = stopped(variables["hostvars"], found)
             lines = list(drift(summary, gone, detail=arguments["detail"]))
@@ -80,7 +80,10 @@ class ActionModule(FleetAction):
         return result
 
     @staticmethod
-    def _forecast(arguments: Mapping[str, Any], looks: Mapping[str, Look], variables: Mapping[str, Any]) -> List[str]:
+    def _forecast(
+        arguments: Mapping[str, Any], looks: Mapping[str, Look], read: Mapping[str, Look], variables: Mapping[str, Any]
+    ) -> List[str]:
+        """``looks`` as they were registered, and as ``read_look`` has them."""
         playbook, register, clusters = arguments["forecast"], arguments["register"], arguments["clusters"]
         hostvars = variables["hostvars"]
         left = set(variables.get("groups", {}).get("gpufleet_left_drained", ()))
@@ -101,18 +104,17 @@ class ActionModule(FleetAction):
             },
             failing=failing,
             in_part=in_part,
-            refusals=_refusals({host: looks[host] for host in chosen}, hostvars) if reasons is None else (),
+            refusals=_refusals({host: read[host] for host in chosen}, hostvars) if reasons is None else (),
             reasons=reasons,
         ) or [NOTHING[playbook]]
 
 
 def _refusals(looks: Mapping[str, Look], hostvars: Any) -> List[Tuple[str, str, str]]:
-    """What a run would fail with on its way, as host, verb and text; or install first, and not fail."""
+    """The failures of a run on its way, as host, verb and text; where it installs packages first, these instead."""
     found = []
     for host, look in looks.items():
-        answer = look_in(look)
-        results = answer.get("concerns", {})
-        for name in (name for name in answer.get("to_converge", ()) if name in results):
+        results = look.get("concerns", {})
+        for name in (name for name in look.get("to_converge", ()) if name in results):
             for one in results[name]["refusals"]:
                 declares = PACKAGES.get(one["code"])
                 installs = declares is not None and (not declares or hostvars[host].get(declares))

@@ -65,7 +65,7 @@ def binding_to_lend(variables: Mapping[str, Any], template: Callable[[Any], Any]
 
 
 def _values(variables: Mapping[str, Any], template: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
-    """What reads a variable of a host, by its name and its default."""
+    """The function that reads a variable of a host, by its name and its default."""
     profile = variables.get(VARIABLE, "")
     if not is_plain(profile):
         profile = template(profile)

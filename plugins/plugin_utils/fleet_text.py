@@ -159,11 +159,14 @@ def forecast(
 
 
 def file_differences(looks: Mapping[str, Look]) -> Iterator[str]:
-    """The hunks by which a run would change foreign files, each once for all hosts that have the same."""
+    """The hunks by which a run would change foreign files, each once for all hosts that have the same.
+
+    ``looks`` are those of a summary.
+    """
     hosts: Dict[Tuple[str, str], List[str]] = {}
     for host, look in looks.items():
-        for result in look_in(look).get("concerns", {}).values():
-            for one in result["files"]:
+        for result in look.get("concerns", {}).values():
+            for one in result.get("files", ()):
                 hosts.setdefault((one["path"], one["diff"]), []).append(host)
     for (path, difference), names in sorted(hosts.items(), key=lambda entry: entry[0]):
         yield f"{path} on {on(names)}{':' if difference else ' changes.'}"

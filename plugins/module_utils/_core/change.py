@@ -173,7 +173,7 @@ class Plan:
 
     @property
     def refusals(self) -> Tuple[GpuFleetError, ...]:
-        """What a run fails with on its way, before those of its steps that cannot be taken."""
+        """The errors of a run on its way, each before a step that cannot be taken."""
         actions = (step.action for step in self.steps)
         return tuple(action.error for action in actions if isinstance(action, Refuse) and action.error is not None)
 

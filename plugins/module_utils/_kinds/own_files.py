@@ -12,15 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from .._core.change import (
-    THEM,
-    US,
-    Change,
-    Conflict,
-    Plan,
-    Step,
-    Unmanaged,
-)
+from .._core.change import THEM, US, Change, Conflict, Plan, Step, Unmanaged
 from .._core.declared import WANTED
 from .._core.errors import OwnedByAnother, refuse_all
 from .._core.planning import boot_change, effective_change, file_action

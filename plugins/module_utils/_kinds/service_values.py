@@ -14,12 +14,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from .._core.change import (
-    US,
-    Conflict,
-    ReplaceFile,
-    Step,
-)
+from .._core.change import US, Conflict, ReplaceFile, Step
 from .._core.errors import OwnedByAnother, refuse_all
 from .._core.planning import boot_change, effective_change
 from .._core.setting import IN_SYNC, Setting

@@ -201,11 +201,12 @@ def _with_options(text: str, wanted: Arguments, ours: Arguments) -> str:
     Where it has no such line it gets one, which goes with what is ours.
     """
     found = list(OPTIONS.finditer(text))
-    having = [line for line in found if any(without(line[0], words) != line[0] for words in (wanted, ours))]
+    if not found and not wanted:
+        return text
     if not found:
-        end = "\n" if text.endswith("\n") else ""
         added = f"options {' '.join(wanted)}"
-        return text if not wanted else f"{text}{added}\n" if end else f"{text}\n{added}"
+        return f"{text}{added}\n" if text.endswith("\n") else f"{text}\n{added}"
+    having = [line for line in found if any(without(line[0], words) != line[0] for words in (wanted, ours))]
     line = (having or found)[-1]
     new = change(line[0], wanted, ours)
     before, behind = text[: line.start()], text[line.end() :]

@@ -103,7 +103,7 @@ def read_entries(files: Files) -> Optional[Entries]:
 
 
 def read_loader_conf(files: Files) -> Dict[str, str]:
-    """What the first loader.conf says, by the names of its lines."""
+    """The values of the first loader.conf, by the names of its lines."""
     for root in FILE_SYSTEMS:
         text = files.read_optional(f"{root}/loader/loader.conf")
         if text is not None:

@@ -105,10 +105,10 @@ def assess_node(
         if notifies or (result["status"] in (DRIFTED, UNKNOWN, INVALID) and not _is_doubted(result)):
             wants_work.append(entry.name)
     waits = waiting(results, registry)
-    for result in results.values():
-        if "refusals" in result:
-            coming = _coming(results, registry)
-            result["refusals"] = [one for one in result["refusals"] if one["code"] not in coming]
+    refusing = [result for result in results.values() if "refusals" in result]
+    coming = _coming(results, registry) if refusing else frozenset()
+    for result in refusing:
+        result["refusals"] = [one for one in result["refusals"] if one["code"] not in coming]
     for name in waits:
         if results[name]["status"] == INVALID:
             # Whether it is wrong is known when the other concern is in place.
@@ -283,6 +283,7 @@ def _assess_concern(
 def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
     settings = [setting.row() for setting in plan.settings if full or setting.status != IN_SYNC]
     unmanaged = [entry.as_dict() for entry in plan.unmanaged]
+    refusals = [{"code": error.code, "msg": str(error)} for error in plan.refusals]
     return {
         "status": plan.status,
         "settings": settings,
@@ -295,12 +296,8 @@ def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
         "reboot_required": bool(plan.reboot_reasons),
         "reboot_reasons": list(plan.reboot_reasons),
         **({"msg": _doubted(plan.doubts)} if plan.status == UNKNOWN else {}),
-        **({"refusals": [_refusal(error) for error in plan.refusals]} if plan.refusals else {}),
+        **({"refusals": refusals} if refusals else {}),
     }
-
-
-def _refusal(error: GpuFleetError) -> Dict[str, str]:
-    return {"code": error.code, "msg": str(error)}
 
 
 def _doubted(doubts: Sequence[str]) -> str:

@@ -98,7 +98,7 @@ def _refuse_unknown(declared: Mapping[str, Any]) -> None:
 
 
 def objections(answer: Mapping[str, Any], *, expect: str, check_mode: bool) -> Dict[str, str]:
-    """What the caller did not expect, by concern. The answer may be one ``in_brief``."""
+    """The answers that the caller did not expect, by concern. The whole answer may be one ``in_brief``."""
     if expect == "nothing":
         return {}
     names = list(answer["invalid"])

@@ -61,7 +61,7 @@ class NvmlInstance(NamedTuple):
 
 
 def profiles(gpu: Gpu) -> Tuple[NvmlProfile, ...]:
-    """What the driver lists; nothing where it does so only while MIG is on. Raises ``NoBinding`` for one too old."""
+    """Those that the driver lists; some drivers list nothing until MIG is on. Raises ``NoBinding`` for one too old."""
     if not is_current(gpu.driver.nvml):
         raise NoBinding(GOAL, cause=TOO_OLD, hint=RUN_NVML, state="too old")
     ask = gpu.driver.nvml.nvmlDeviceGetGpuInstanceProfileInfo

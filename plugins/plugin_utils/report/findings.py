@@ -94,7 +94,7 @@ def _is_own(row: Row) -> bool:
 
 
 def _key(row: Row) -> Key:
-    """What rows of one finding have alike. The first is the concern, and empty where others may have the same cause."""
+    """The parts that rows of one finding share. The first is the concern, empty where others may have its cause."""
     kind, note = kind_of(row), row.get("note") or ""
     if _is_own(row) and not note:
         absent = kind == NOT_INSTALLED

@@ -28,10 +28,14 @@ OURS = ("/etc/gpufleet/*", "/var/lib/gpufleet/*", "/run/*", "/proc/*", "/sys/*",
 # What programs of the machines write, and the engine that is made up for what all engines keep.
 OTHERS = ("/var/lib/kubelet/cpu_manager_state", "/etc/docker/main.conf", "/etc/docker/conf.d/99-gpufleet.conf")
 UNITS = "/etc/systemd/system/"
+# The runs are the same for every judge.
+WRITTEN: Dict[str, Dict[str, str]] = {}
 
 
 def written(nodes: Nodes, concern: str) -> Dict[str, str]:
     """The regular files that two declarations one after the other write, with their texts."""
+    if concern in WRITTEN:
+        return WRITTEN[concern]
     node = nodes(concern)
     root = Path(node.host.files.root)
     before = snapshot(root, leave_out=("proc", "sys", "dev", "run"))
@@ -41,7 +45,8 @@ def written(nodes: Nodes, concern: str) -> Dict[str, str]:
         for path, entry in snapshot(root, leave_out=("proc", "sys", "dev", "run")).items():
             if entry[0] == "file" and before.get(path) != entry:
                 found[f"/{path}"] = entry[2]
-    return {path: text for path, text in found.items() if not any(fnmatchcase(path, ours) for ours in OURS)}
+    WRITTEN[concern] = {path: text for path, text in found.items() if not any(fnmatchcase(path, ours) for ours in OURS)}
+    return WRITTEN[concern]
 
 
 def test_each_kind_of_file_names_a_judge_that_is_there_or_why_there_is_none() -> None:

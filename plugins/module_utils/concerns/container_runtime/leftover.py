@@ -12,11 +12,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
-from ..._core.change import (
-    THEM,
-    Conflict,
-    Unmanaged,
-)
+from ..._core.change import THEM, Conflict, Unmanaged
 from ..._core.errors import OwnedByAnother
 from ..._core.value import frozen
 from ..._text.nested import get

@@ -8,15 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
-from ..._core.change import (
-    US,
-    Blocker,
-    Change,
-    Conflict,
-    Plan,
-    RoomAction,
-    Step,
-)
+from ..._core.change import US, Blocker, Change, Conflict, Plan, RoomAction, Step
 from ..._core.errors import DeclarationError, InUse, OwnedByAnother
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting

@@ -13,12 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from ..._core.change import (
-    THEM,
-    US,
-    WINNER_UNKNOWN,
-    Conflict,
-)
+from ..._core.change import THEM, US, WINNER_UNKNOWN, Conflict
 from ..._core.errors import OwnedByAnother
 from ..._core.value import replace
 from ..._kinds import tunables

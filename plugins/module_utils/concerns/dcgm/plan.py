@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
-from ..._core.change import (
-    US,
-    Conflict,
-    Plan,
-    Step,
-)
+from ..._core.change import US, Conflict, Plan, Step
 from ..._core.errors import OwnedByAnother
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace

@@ -97,7 +97,7 @@ def read(host: Host, known: Mapping[str, bool]) -> Hardware:
 
 
 def lacking(host: Host) -> Tuple[str, ...]:
-    """What a machine with management ports lacks, so that the Fabric Manager would not start."""
+    """The parts that a machine with management ports lacks, without which the Fabric Manager does not start."""
     files, find = host.files, host.commands.find
     there = {
         NVLSM: files.exists(NVLSM_PATH),

@@ -8,15 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import (
-    THEM,
-    Change,
-    Conflict,
-    Refuse,
-    ReplaceFile,
-    RunCommand,
-    Step,
-)
+from ..._core.change import THEM, Change, Conflict, Refuse, ReplaceFile, RunCommand, Step
 from ..._core.errors import CannotLook, DeclarationError, NotInEffect, OwnedByAnother
 from ..._core.planning import boot_change, file_action
 from ..._core.setting import IN_SYNC, Setting

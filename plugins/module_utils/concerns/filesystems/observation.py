@@ -14,10 +14,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional, Tuple
 
 from ..._core import baseline
-from ..._core.change import (
-    US,
-    Conflict,
-)
+from ..._core.change import US, Conflict
 from ..._core.value import replace
 from ..._core.wording import first_of
 from ..._kinds import units

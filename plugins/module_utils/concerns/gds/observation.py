@@ -9,10 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from ..._core.change import (
-    THEM,
-    Conflict,
-)
+from ..._core.change import THEM, Conflict
 from ..._core.value import field, frozen
 from ..._linux import dropins, mounts, pam_env, shell_profiles, systemd
 from ..._machine import processes

@@ -143,8 +143,8 @@ def _numbers(text: str) -> FrozenSet[int]:
         return frozenset()
 
 
-def _size(text: str) -> str:
-    value = MAX if text == INFINITY else systemd_numbers.size(text)
+def _size(text: str, base: int = systemd_numbers.BINARY) -> str:
+    value = MAX if text == INFINITY else systemd_numbers.size(text, base)
     return "" if value is None else INFINITY if value == MAX else str(value)
 
 
@@ -154,5 +154,4 @@ def _weight(text: str) -> str:
 
 
 def _rate(text: str) -> str:
-    value = MAX if text == INFINITY else systemd_numbers.size(text, systemd_numbers.DECIMAL)
-    return "" if value is None else INFINITY if value == MAX else str(value)
+    return _size(text, systemd_numbers.DECIMAL)

@@ -9,10 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Sequence
 
-from ..._core.change import (
-    THEM,
-    Conflict,
-)
+from ..._core.change import THEM, Conflict
 from ..._core.regex import regex
 from ..._linux import kernel_modules, modprobe, module_options
 from ..._nvidia.gpus import VFIO

@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Sequence, Tuple
 
-from ..._core.change import (
-    THEM,
-    US,
-    WINNER_UNKNOWN,
-    Conflict,
-)
+from ..._core.change import THEM, US, WINNER_UNKNOWN, Conflict
 from ..._core.errors import OwnedByAnother, refuse_all
 from ..._kinds.boot_arguments import COMMAND_LINE
 from ..._kinds.tunables import BootAssignment

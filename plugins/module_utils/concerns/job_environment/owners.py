@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Sequence, Set, Tuple
 
-from ..._core.change import (
-    THEM,
-    Conflict,
-)
+from ..._core.change import THEM, Conflict
 from ..._linux import shell_profiles
 from . import nccl_conf
 

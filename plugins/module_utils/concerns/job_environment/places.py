@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import (
-    US,
-    Change,
-    Conflict,
-    Step,
-)
+from ..._core.change import US, Change, Conflict, Step
 from ..._core.declared import WANTED
 from ..._core.errors import OwnedByAnother
 from ..._core.planning import boot_change, effective_change, file_action

@@ -14,10 +14,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from ..._core.change import (
-    THEM,
-    Conflict,
-)
+from ..._core.change import THEM, Conflict
 from ..._core.regex import regex
 from ..._core.setting import Setting
 from ..._kinds.own_files import Key, header_of

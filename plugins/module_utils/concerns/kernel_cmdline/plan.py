@@ -8,15 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Mapping, Tuple
 
-from ..._core.change import (
-    US,
-    WINNER_UNKNOWN,
-    Change,
-    Conflict,
-    Plan,
-    Step,
-    Unmanaged,
-)
+from ..._core.change import US, WINNER_UNKNOWN, Change, Conflict, Plan, Step, Unmanaged
 from ..._core.errors import DeclarationError, NotInEffect, OwnedByAnother, refuse_all
 from ..._core.setting import BOOT, DRIFTED, NOW, REBOOT, Scalar, Setting
 from ..._core.value import field, frozen

@@ -15,10 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Sequence, Set
 
 from ..._core import steps
-from ..._core.change import (
-    RunCommand,
-    Step,
-)
+from ..._core.change import RunCommand, Step
 from ..._core.errors import CannotLook, GpuFleetError, Refused
 from ..._core.regex import regex
 from ..._linux.kernel_modules import normal

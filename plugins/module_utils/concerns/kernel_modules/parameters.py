@@ -12,11 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, AbstractSet, Any, Dict, List, Mapping, Optional, Tuple
 
-from ..._core.change import (
-    US,
-    Conflict,
-    Unmanaged,
-)
+from ..._core.change import US, Conflict, Unmanaged
 from ..._core.setting import Setting
 from ..._core.value import replace
 from ..._kinds.own_files import header_of

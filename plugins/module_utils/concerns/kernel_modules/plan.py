@@ -9,18 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Container, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ..._core.change import (
-    THEM,
-    US,
-    Action,
-    Change,
-    Conflict,
-    RemoveFile,
-    ReplaceFile,
-    RunCommand,
-    Step,
-    Unmanaged,
-)
+from ..._core.change import THEM, US, Action, Change, Conflict, RemoveFile, ReplaceFile, RunCommand, Step, Unmanaged
 from ..._core.declared import WANTED
 from ..._core.errors import InUse, OwnedByAnother, refuse_all
 from ..._core.setting import BOOT, EFFECTIVE, NOW, REBOOT, Setting

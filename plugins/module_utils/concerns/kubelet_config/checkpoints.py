@@ -46,8 +46,9 @@ class Node:
 
 
 def value(values: Mapping[str, Any], key: str) -> Any:
-    """What counts of a field. Reserved CPUs take the place of ``cpu`` in both reservations (run of
-    cmd/kubelet/app/server.go), and /configz has their number there."""
+    """The value of a field that counts. Reserved CPUs take the place of ``cpu`` in both reservations (run of
+    cmd/kubelet/app/server.go), and /configz has their number there.
+    """
     found = values.get(key, FIELDS[key].default)
     if key in (KUBE_RESERVED, SYSTEM_RESERVED) and values.get(RESERVED_CPUS):
         return {name: text for name, text in found.items() if name != "cpu"}

@@ -12,16 +12,7 @@ from __future__ import annotations
 
 from typing import Mapping, Optional, Tuple
 
-from .schema import (
-    CPU_OPTIONS,
-    CRITICAL,
-    GRACE,
-    MEMORY_POLICY,
-    SWAP_FIELD,
-    TOPOLOGY_OPTIONS,
-    TOPOLOGY_POLICY,
-    is_on,
-)
+from .schema import CPU_OPTIONS, CRITICAL, GRACE, MEMORY_POLICY, SWAP_FIELD, TOPOLOGY_OPTIONS, TOPOLOGY_POLICY, is_on
 
 # The releases from which a gate is on by default, beta, and general; 0 for not yet.
 _GATES: Mapping[str, Tuple[int, int, int]] = {

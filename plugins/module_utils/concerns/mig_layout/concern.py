@@ -9,13 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.baseline import Baseline
-from ..._core.change import (
-    THEM,
-    Conflict,
-    Plan,
-    Step,
-    Unmanaged,
-)
+from ..._core.change import THEM, Conflict, Plan, Step, Unmanaged
 from ..._core.errors import CannotLook, DeclarationError
 from ..._core.registration import DRIVER_DEADLINE, Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting

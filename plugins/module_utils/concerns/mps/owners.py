@@ -14,11 +14,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Iterable, Iterator, List, Sequence, Tuple
 
-from ..._core.change import (
-    THEM,
-    US,
-    Conflict,
-)
+from ..._core.change import THEM, US, Conflict
 from ..._machine import processes
 from .control import PROGRAM
 from .files import DEVICES, PIPES

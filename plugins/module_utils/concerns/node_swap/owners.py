@@ -10,12 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Iterator, Tuple
 
-from ..._core.change import (
-    THEM,
-    US,
-    WINNER_UNKNOWN,
-    Conflict,
-)
+from ..._core.change import THEM, US, WINNER_UNKNOWN, Conflict
 from ..._linux import boot_writers, systemd
 from .sources import SERVICES
 from .state import NODE, SWAP

@@ -8,16 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
-from ..._core.change import (
-    THEM,
-    Change,
-    Plan,
-    RemoveFile,
-    ReplaceFile,
-    RoomAction,
-    Step,
-    Unmanaged,
-)
+from ..._core.change import THEM, Change, Plan, RemoveFile, ReplaceFile, RoomAction, Step, Unmanaged
 from ..._core.errors import DeclarationError, InUse, OwnedByAnother, refuse_all
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting

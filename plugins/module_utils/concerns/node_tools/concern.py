@@ -9,12 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
-from ..._core.change import (
-    THEM,
-    Conflict,
-    Plan,
-    Step,
-)
+from ..._core.change import THEM, Conflict, Plan, Step
 from ..._core.contract import brings
 from ..._core.registration import ALL, Registration
 from ..._core.setting import IN_SYNC, Setting

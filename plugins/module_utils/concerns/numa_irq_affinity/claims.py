@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional, Tuple
 
-from ..._core.change import (
-    US,
-    Conflict,
-)
+from ..._core.change import US, Conflict
 from ..._core.declared import of_another
 from ..._linux import cpu_claims, cpulist
 from ..._linux.cpu_claims import Claim, InterruptClaims

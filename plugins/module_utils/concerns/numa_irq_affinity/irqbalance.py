@@ -16,10 +16,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import (
-    THEM,
-    Conflict,
-)
+from ..._core.change import THEM, Conflict
 from ..._core.regex import regex
 from ..._core.setting import Setting
 from ..._core.value import field, frozen

@@ -8,16 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
-from ..._core.change import (
-    THEM,
-    US,
-    Change,
-    Conflict,
-    Refuse,
-    RoomAction,
-    Step,
-    Unmanaged,
-)
+from ..._core.change import THEM, US, Change, Conflict, Refuse, RoomAction, Step, Unmanaged
 from ..._core.errors import InUse, OwnedByAnother
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting

@@ -10,12 +10,7 @@ import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import (
-    THEM,
-    US,
-    WINNER_UNKNOWN,
-    Conflict,
-)
+from ..._core.change import THEM, US, WINNER_UNKNOWN, Conflict
 from ..._core.errors import OwnedByAnother, refuse_all
 from ..._core.regex import regex
 from ..._core.setting import Scalar

@@ -16,12 +16,7 @@ import re
 from posixpath import normpath
 from typing import TYPE_CHECKING, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from ..._core.change import (
-    THEM,
-    US,
-    WINNER_UNKNOWN,
-    Conflict,
-)
+from ..._core.change import THEM, US, WINNER_UNKNOWN, Conflict
 from ..._core.errors import OwnedByAnother, refuse_all
 from ..._core.setting import Scalar
 from ..._core.value import frozen, replace

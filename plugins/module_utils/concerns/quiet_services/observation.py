@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, Iterable, Iterator, List, Mapping, Set, Tuple
 
-from ..._core.change import (
-    THEM,
-    Conflict,
-)
+from ..._core.change import THEM, Conflict
 from ..._kinds.units import SERVICE
 from ..._linux import os_release, systemd
 from ..._linux.systemd import ETC, MASKED, UnitFiles

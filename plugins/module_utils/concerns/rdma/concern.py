@@ -8,14 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
 
-from ..._core.change import (
-    THEM,
-    US,
-    Conflict,
-    Plan,
-    Step,
-    Unmanaged,
-)
+from ..._core.change import THEM, US, Conflict, Plan, Step, Unmanaged
 from ..._core.planning import unread
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Scalar, Setting

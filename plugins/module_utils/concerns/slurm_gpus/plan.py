@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, List, Mapping, Optional, Tuple
 
-from ..._core.change import (
-    THEM,
-    US,
-    Conflict,
-    Plan,
-)
+from ..._core.change import THEM, US, Conflict, Plan
 from ..._core.declared import WANTED
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import replace

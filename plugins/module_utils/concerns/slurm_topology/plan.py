@@ -9,16 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
-from ..._core.change import (
-    THEM,
-    US,
-    Change,
-    Conflict,
-    Plan,
-    ReplaceFile,
-    RoomAction,
-    Step,
-)
+from ..._core.change import THEM, US, Change, Conflict, Plan, ReplaceFile, RoomAction, Step
 from ..._core.declared import WANTED
 from ..._core.planning import boot_change, effective_change, file_action
 from ..._core.setting import IN_SYNC, Scalar, Setting

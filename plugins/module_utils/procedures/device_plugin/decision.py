@@ -89,11 +89,11 @@ def present(seen: Seen, entries: Sequence[Entry], places: Places) -> Tuple[Order
     if missing:
         cause, hint = "Kubernetes has no node of this name", "list them with kubectl get nodes"
         raise DeclarationError(GOAL, object=", ".join(missing), cause=cause, hint=hint)
-    told = [entry for entry in entries if entry.config is not None]
+    configured = [entry for entry in entries if entry.config is not None]
     orders: List[Order] = []
-    if told:
-        refuse_impossible(cluster, told, place)
-        orders += _files(cluster, {str(entry.config): entry.text for entry in told}, place)
+    if configured:
+        refuse_impossible(cluster, configured, place)
+        orders += _files(cluster, {str(entry.config): entry.text for entry in configured}, place)
         orders += _policy(cluster, place)
     shared, stale = _shared(seen, entries, {entry.name: entry.uses for entry in entries}, places)
     orders += shared
@@ -176,9 +176,9 @@ def chosen_keys(cluster: Cluster) -> Dict[str, Optional[str]]:
 # --- what this cluster cannot have ------------------------------------------------------------------------------------
 
 
-def refuse_impossible(cluster: Cluster, told: Sequence[Entry], place: Place) -> None:
+def refuse_impossible(cluster: Cluster, configured: Sequence[Entry], place: Place) -> None:
     """Raise ``GpuFleetError`` for what the device plugin of this cluster would not take, or not obey."""
-    names = ", ".join(entry.name for entry in told)
+    names = ", ".join(entry.name for entry in configured)
     if not cluster.plugins:
         cause = f"there is no DaemonSet of the NVIDIA device plugin in the namespace {place.namespace}"
         hint = "install it, or set namespace to the one where it is, such as gpu-operator"
@@ -190,9 +190,9 @@ def refuse_impossible(cluster: Cluster, told: Sequence[Entry], place: Place) -> 
         for cause in faults_of_variables(plugin.environment, plugin.release):
             hint = f"correct it in {_home(plugin)}, because the DaemonSet {plugin.name} cannot start with it"
             raise DeclarationError(GOAL, object=names, cause=cause, hint=hint)
-        for entry in told:
+        for entry in configured:
             _refuse_environment(plugin, entry, VARIABLES)
-        _refuse_faults(plugin, told)
+        _refuse_faults(plugin, configured)
         files = cluster.config_map
         if files is not None and not files.ours and DEFAULT not in files.data and not plugin.default:
             keys = [key for key in files.data if not KEY.fullmatch(key)]
@@ -201,7 +201,7 @@ def refuse_impossible(cluster: Cluster, told: Sequence[Entry], place: Place) -> 
                 hint = f"name {keys[0]} as the default in the values of the device plugin, or set another config_map"
                 raise OwnedByAnother(GOAL, object=names, cause=cause, hint=hint)
     for labeller in cluster.labellers:
-        for entry in told:
+        for entry in configured:
             _refuse_environment(labeller, entry, DISCOVERY_VARIABLES)
 
 
@@ -244,9 +244,9 @@ def _worded(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _refuse_faults(plugin: Plugin, told: Sequence[Entry]) -> None:
+def _refuse_faults(plugin: Plugin, configured: Sequence[Entry]) -> None:
     causes: Dict[str, List[str]] = {}
-    for entry in told:
+    for entry in configured:
         for cause in _faults(plugin, entry):
             causes.setdefault(cause, []).append(entry.name)
     release = f", release {named_release(plugin.release)}" if plugin.release is not None else ""
@@ -256,7 +256,7 @@ def _refuse_faults(plugin: Plugin, told: Sequence[Entry]) -> None:
 
 
 def _faults(plugin: Plugin, entry: Entry) -> Iterator[str]:
-    """What the plugin of this cluster exits at, with all that its DaemonSet sets."""
+    """The faults at which the plugin of this cluster exits, with all that its DaemonSet sets."""
     strategy, _release, tegra = in_effect(plugin, entry)
     gpus = () if tegra else entry.gpus
     yield from faults_of_release(entry.flags, plugin.release)
@@ -449,14 +449,14 @@ def not_yet(cluster: Cluster, entry: Entry) -> Optional[Dict[str, Any]]:
     if node is None:
         return None
     wanted = {resource.full_name: resource.most for resource in entry.rdma}
-    told = entry.config is not None and bool(entry.gpus)
-    if told:
+    configured = entry.config is not None and bool(entry.gpus)
+    if configured:
         wanted.update(entry.expected(*in_effect(cluster.plugins[0] if cluster.plugins else None, entry)))
     # A resource that has another name now stays with 0 until the kubelet is restarted.
     found = {
         name: number
         for name, number in node.allocatable.items()
-        if number and (name in wanted or (told and _of_the_plugin(name)))
+        if number and (name in wanted or (configured and _of_the_plugin(name)))
     }
     if found == wanted:
         return None

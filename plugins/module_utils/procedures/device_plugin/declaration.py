@@ -100,7 +100,9 @@ class Entry:
         }
 
     def expected(self, mig_strategy: str, release: Optional[Release], tegra: bool) -> Dict[str, int]:
-        """What the kubelet has to offer with it; empty where the GPUs are not known. The rest is in effect."""
+        """The resources that the kubelet has to offer; empty where the GPUs are not known. The arguments are those in
+        effect.
+        """
         found: Dict[str, int] = {}
         for name, number in offered(self.gpus, mig_strategy, release=release, tegra=tegra).items():
             replicas = self.replicas.get(name, 1)

@@ -146,7 +146,7 @@ def duration(text: str) -> Optional[int]:
 
 
 def faults_of_flags(flags: Any) -> Iterator[str]:
-    """What the plugin would ignore or refuse, whichever release it is."""
+    """The flags that the plugin would ignore or refuse, whichever release it is."""
     return _faults(flags, FLAGS, "flags")
 
 
@@ -192,7 +192,7 @@ def _unknown(name: str, schema: Mapping[str, Any], where: str) -> str:
 
 
 def _wanted_instead(value: Any, kind: Any) -> str:
-    """What a value must be; empty where it is."""
+    """The description of a right value; empty where this one is right."""
     if kind is LISTS:
         (choices,) = LISTS
         values = value if isinstance(value, list) else [value]
@@ -281,7 +281,7 @@ def variable_of(
 
 
 def meaning(text: str, path: str) -> Any:
-    """What a variable makes of a flag, as the file has it; the text itself where the plugin would not take it."""
+    """The value of a flag by its variable, as the file has it; the text itself where the plugin would not take it."""
     kind = _kind(path)
     if kind is LISTS:
         return [one.strip() for one in text.split(",")]

@@ -810,8 +810,8 @@ def test_a_candidate_that_it_refuses_is_refused_with_its_words(tmp_path: Path) -
     )
 
 
-def told(text: str, options: Sequence[str], root: Path, version: str, verdict: str = "") -> str:
-    """What is said of a candidate to a dockerd of this release, whose own verdict is this one."""
+def refusal_of(text: str, options: Sequence[str], root: Path, version: str, verdict: str = "") -> str:
+    """The refusal of a candidate for a dockerd of this release, whose own verdict is this one."""
     machine = Machine(root, "{}", unit=DEBIAN.replace("$DOCKER_OPTS", " ".join(options)), version=version)
     if verdict:
         line = f"unable to configure the Docker daemon with file {check.CANDIDATE}: {verdict}\n"
@@ -823,7 +823,7 @@ def told(text: str, options: Sequence[str], root: Path, version: str, verdict: s
 def test_what_a_dockerd_without_validate_refuses_is_refused(
     tmp_path: Path, text: str, options: Sequence[str], verdict: str, _newer: str
 ) -> None:
-    said = told(text, options, tmp_path, "20.10.24+dfsg1")
+    said = refusal_of(text, options, tmp_path, "20.10.24+dfsg1")
     assert bool(said) == bool(verdict)
     # Each key that it names.
     for name in re.sub(r" \(from flag: .*?\)", "", verdict.partition("option: ")[2]).split(", "):
@@ -864,20 +864,20 @@ def test_a_key_that_an_old_dockerd_does_not_take_is_named_with_its_line(
     tmp_path: Path, text: str, options: Sequence[str], version: str, said: str
 ) -> None:
     assert (
-        told(text, options, tmp_path, version)
+        refusal_of(text, options, tmp_path, version)
         == f"Cannot configure docker in {MAIN}: {said}. The file was left as it is."
     )
 
 
 @pytest.mark.parametrize("version", ["18.09.9", "17.03.2-ce", "nonsense"])
 def test_of_the_keys_of_a_release_that_is_not_known_nothing_is_said(tmp_path: Path, version: str) -> None:
-    assert told('{"feautres": true}', (), tmp_path, version) == ""
+    assert refusal_of('{"feautres": true}', (), tmp_path, version) == ""
 
 
 def test_a_key_in_an_object_that_dockerd_does_not_know_is_named_with_its_line(tmp_path: Path) -> None:
     text = '\ufeff{\n  "debug": true,\n  "feautres": {"cdi": true}\n}'
-    assert "option: feautres.cdi (line 3). The file" in told(text, (), tmp_path, "28.5.2", f"{UNKNOWN}cdi")
-    assert "option: cdi and feautres.x (line 1)." in told(
+    assert "option: feautres.cdi (line 3). The file" in refusal_of(text, (), tmp_path, "28.5.2", f"{UNKNOWN}cdi")
+    assert "option: cdi and feautres.x (line 1)." in refusal_of(
         '{"feautres": {"x": 1}}', (), tmp_path / "other", "28.5.2", f"{UNKNOWN}cdi, x"
     )
 
