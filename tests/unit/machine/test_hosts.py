@@ -613,7 +613,8 @@ def test_a_command_that_says_much_late_is_heard_to_its_end(real: Machine) -> Non
 
 def test_of_an_endless_output_the_beginning_is_kept(real: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "MAX_OUTPUT", 100_000)
-    completed = real.host.commands.run(["sh", "-c", "yes >&2"], timeout=0.5)
+    # It ends no more than `yes` does, and needs little time to have said too much.
+    completed = real.host.commands.run(["sh", "-c", "yes | head -c 300000 >&2; sleep 60"], timeout=2)
     assert (completed.status, completed.output, len(completed.errors)) == (124, "", 100_000)
 
 
