@@ -29,7 +29,7 @@ def contested(owned: Mapping[str, Sequence[str]], knobs: Mapping[str, Sequence[s
                 (
                     other
                     for other, patterns in owned.items()
-                    if other != concern and any(fnmatchcase(knob, pattern) for pattern in patterns)
+                    if other != concern and any(_matches(knob, pattern) for pattern in patterns)
                 ),
                 named.get(knob, ""),
             )
@@ -42,3 +42,11 @@ def contested(owned: Mapping[str, Sequence[str]], knobs: Mapping[str, Sequence[s
                 )
             named.setdefault(knob, concern)
     return found
+
+
+def _matches(knob: str, pattern: str) -> bool:
+    """As ``fnmatchcase``, which compiles each pattern, where the beginning of the pattern does not answer it."""
+    begin, star, rest = pattern.partition("*")
+    if not star:
+        return knob == pattern
+    return knob.startswith(begin) and (not rest or fnmatchcase(knob, pattern))

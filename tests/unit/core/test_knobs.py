@@ -36,3 +36,15 @@ def test_what_nobody_else_declares_and_what_is_ones_own_is_allowed() -> None:
 def test_every_owner_names_knobs_by_their_kind() -> None:
     kinds = ("sysctl ", "kernel argument ", "unit ")
     assert [knob for entry in REGISTRY for knob in entry.registration.owns if not knob.startswith(kinds)] == []
+
+
+def test_a_pattern_has_no_sign_but_the_star() -> None:
+    owned = [knob for entry in REGISTRY for knob in entry.registration.owns]
+    assert [knob for knob in owned if "*" in knob]
+    assert [knob for knob in owned if set(knob) & set("?[]")] == []
+
+
+def test_a_star_in_the_middle_covers_what_begins_and_ends_as_the_pattern() -> None:
+    owned = {"mps": ("unit gpufleet-mps*.service",), "units": ()}
+    assert list(contested(owned, {"units": ("unit gpufleet-mps@0.service",)})) == ["units"]
+    assert contested(owned, {"units": ("unit gpufleet-mps@0.socket",)}) == {}
