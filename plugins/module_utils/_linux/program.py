@@ -15,14 +15,13 @@ import contextlib
 import json
 import os
 import sys
-from marshal import loads
 from typing import TYPE_CHECKING, Iterable, Optional, Tuple
 
 from .._core.exposure import PROGRAM_FOLDER, exposed, exposed_way
 from .._core.regex import regex
 from .._core.value import frozen
-from .._machine.bytecode import Finder
-from .._machine.files import checksum_of
+from .._machine.bytecode import LENGTH, Finder
+from .._machine.files import PART, checksum_from
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -57,6 +56,7 @@ OTHER_PYTHON, DAMAGED = 91, 92
 ENTRY = """#!{interpreter} -IBS
 # What the controller runs for a look. Made by gpufleet.node with what is compiled beside it: see `gpufleet compile`.
 import gc
+import os
 import sys
 from marshal import loads
 from zlib import crc32
@@ -68,16 +68,19 @@ PATH = {path}
 
 if sys.implementation.cache_tag != PYTHON:
     sys.exit({other_python})
-with open("{folder}/bytecode", "rb", 0) as stream:
-    content = stream.read()
-if f"{{crc32(content):08x}}-{{len(content)}}" != BYTECODE:
+# By parts into the same memory: room for the whole file would cost more than the sum.
+file, part = os.open("{folder}/bytecode", os.O_RDONLY), memoryview(bytearray({part}))
+total = size = 0
+while count := os.readv(file, [part]):
+    total, size = crc32(part[:count], total), size + count
+if f"{{total:08x}}-{{size}}" != BYTECODE:
     sys.exit({damaged})
 # What a look makes is not worth a search for garbage.
 gc.disable()
 sys.path[:] = PATH
-modules, start = loads(content), {{"__name__": "bytecode"}}
-exec(loads(modules["{package}.plugins.module_utils._machine.bytecode"][1]), start)
-start["Finder"](modules).install()
+start = {{"__name__": "bytecode"}}
+exec(loads(os.pread(file, int.from_bytes(os.pread(file, {length}, 0), "little"), {length})), start)
+start["Finder"](file).install()
 from {package}.node.look import main
 
 main()
@@ -115,6 +118,8 @@ def entry_text(entry: Entry, digest: str) -> str:
         # As Python writes it too.
         path=json.dumps(entry.path),
         package=PACKAGE,
+        part=PART,
+        length=LENGTH,
         other_python=OTHER_PYTHON,
         damaged=DAMAGED,
     )
@@ -199,6 +204,11 @@ def prefer(files: LocalFiles, digest: str, *, packages: bool) -> None:
         place = f"{folder_of(digest)}/{BYTECODE}"
         if entry is None or entry.python != sys.implementation.cache_tag or exposed(files, place):
             return
-        content = files.read_bytes(place)
-        if checksum_of(content) == entry.bytecode:
-            Finder(loads(content), packages=packages).install()
+        descriptor = os.open(files.locate(place), os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            if checksum_from(descriptor) == entry.bytecode:
+                Finder(descriptor, packages=packages).install()
+                descriptor = -1
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)

@@ -15,7 +15,7 @@ from marshal import dumps
 from typing import TYPE_CHECKING, Dict, Mapping, Tuple
 
 from .._core.errors import Refused
-from .._machine import untyped
+from .._machine import bytecode, untyped
 from .._machine.files import checksum_of
 from .program import ARCHIVE, BYTECODE, COMPILED, LOOK, Entry, entry_text, folder_of, may_have_entry, python_path
 
@@ -35,16 +35,16 @@ def compile_program(files: Files) -> None:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = [name for name in archive.namelist() if name.endswith(".py") and name != MAIN]
-            bytecode = compiled({name: archive.read(name) for name in names}, place=ARCHIVE)
+            made = compiled({name: archive.read(name) for name in names}, place=ARCHIVE)
     except (zipfile.BadZipFile, SyntaxError) as error:
         raise Refused(
             "compile the program", object=ARCHIVE, cause=str(error), hint="run the role node_tools"
         ) from error
     # The entry last: it says what the bytecode beside it must be.
-    files.replace(f"{folder_of(digest)}/{BYTECODE}", bytecode.decode("utf-8", "surrogateescape"))
+    files.replace(f"{folder_of(digest)}/{BYTECODE}", made.decode("utf-8", "surrogateescape"))
     if may_have_entry(files):
         python = sys.implementation.cache_tag
-        entry = Entry(sys.executable, python, checksum_of(bytecode), checksum_of(content), python_path())
+        entry = Entry(sys.executable, python, checksum_of(made), checksum_of(content), python_path())
         files.replace(f"{folder_of(digest)}/{LOOK}", entry_text(entry, digest))
     else:
         # One that another interpreter left is not about this bytecode.
@@ -66,7 +66,19 @@ def compiled(sources: Mapping[str, bytes], *, place: str) -> bytes:
         _leave_typing_out(tree)
         code = compile(tree, f"{place}/{path}", "exec", dont_inherit=True, optimize=2)
         modules[name] = (is_package, dumps(code))
-    return dumps(modules)
+    return laid_out(modules)
+
+
+def laid_out(modules: Mapping[str, Tuple[bool, bytes]]) -> bytes:
+    """The file that ``bytecode.Finder`` reads; of each module, whether it is a package, and its code, marshalled."""
+    index: Dict[str, Tuple[bool, int, int]] = {}
+    end = 0
+    for name, (is_package, code) in modules.items():
+        begin, end = end, end + len(code)
+        index[name] = (is_package, begin, end)
+    _is_package, finder = modules.get(bytecode.__name__, (False, b""))
+    head = [len(part).to_bytes(bytecode.LENGTH, "little") + part for part in (finder, dumps(index))]
+    return b"".join((*head, *(code for _is_package, code in modules.values())))
 
 
 def _leave_typing_out(tree: ast.Module) -> None:

@@ -26,6 +26,8 @@ UMASK = 0o022
 # What a read takes first, which is all of most files in /sys and /proc, how many times more each next one takes, and
 # at most.
 PAGE, GROWTH, MOST = 4096, 16, 1 << 20
+# What a sum is made of at a time.
+PART = 1 << 17
 # How long a run that waits for another one pauses between two tries.
 POLL_SECONDS = 0.02
 
@@ -140,9 +142,19 @@ class LocalFiles:
 
     def checksum(self, path: str) -> str:
         try:
-            return checksum_of(self.read_bytes(path))
-        except (FileNotFoundError, NotADirectoryError):
+            descriptor = os.open(self.locate(path), os.O_RDONLY | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return ""
+        except OSError as error:
+            error.filename = path
+            raise
+        try:
+            return checksum_from(descriptor)
+        except OSError as error:
+            error.filename = path
+            raise
+        finally:
+            os.close(descriptor)
 
     def modified(self, path: str) -> int:
         return os.stat(self.locate(path)).st_mtime_ns if self.exists(path) else 0
@@ -197,7 +209,20 @@ class LocalFiles:
 
 def checksum_of(content: bytes) -> str:
     """The CRC-32 and the number of bytes: what tells damage, at a small part of the cost of a cryptographic sum."""
-    return f"{zlib.crc32(content):08x}-{len(content)}"
+    return _checksum(zlib.crc32(content), len(content))
+
+
+def checksum_from(descriptor: int) -> str:
+    """The same of what is read from here on, by parts into the same memory: for a large file that takes most time."""
+    part = memoryview(bytearray(PART))
+    total = size = 0
+    while count := os.readv(descriptor, [part]):
+        total, size = zlib.crc32(part[:count], total), size + count
+    return _checksum(total, size)
+
+
+def _checksum(total: int, size: int) -> str:
+    return f"{total:08x}-{size}"
 
 
 FOLDER_MODE = 0o755

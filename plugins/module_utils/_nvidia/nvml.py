@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Tuple, Type, Ty
 
 from .._core.errors import CannotLook, GpuFleetError
 from .._core.regex import regex
+from .._machine import bytecode
 from .driver import LIBRARY
 from .errors import GOAL, DriverHangs
 
@@ -104,7 +105,7 @@ class LocalNvml:
             # Never back into the code of the caller, whatever happens.
             status = 1
             try:
-                _leave_what_is_not_ours(keep=(questions, answers))
+                _leave_what_is_not_ours(keep=(questions, answers, *bytecode.descriptors()))
                 _serve(questions, answers, self._library, self.offered)
                 status = 0
             finally:

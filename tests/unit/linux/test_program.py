@@ -17,7 +17,6 @@ import subprocess
 import sys
 import zipfile
 from hashlib import sha256
-from marshal import loads
 from pathlib import Path
 from typing import Any, Iterator, List, Mapping
 
@@ -26,6 +25,7 @@ from ansible_collections.gpufleet.node.node.standard_host import StandardFiles, 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import Refused
 from ansible_collections.gpufleet.node.plugins.module_utils._core.exposure import exposed_way
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import program, program_apply
+from ansible_collections.gpufleet.node.plugins.module_utils._machine.bytecode import LENGTH, Finder
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look_frame import ANSWERED, unframed
 from ansible_collections.gpufleet.node.plugins.plugin_utils import archive
 from ansible_collections.gpufleet.node.tests.unit.concerns.node_tools.node_tools_machine import small_program
@@ -86,13 +86,21 @@ def damaged(whole: Program) -> Iterator[Program]:
         path.write_bytes(content)
 
 
+def index_of(made: Program) -> Mapping[str, Any]:
+    descriptor = os.open(made.bytecode, os.O_RDONLY)
+    try:
+        return Finder(descriptor).index
+    finally:
+        os.close(descriptor)
+
+
 # --- what is made -----------------------------------------------------------------------------------------------------
 
 
 def test_all_of_the_program_is_compiled_under_the_sum_of_its_archive(whole: Program) -> None:
     assert [path.name for path in whole.compiled.iterdir()] == [DIGEST]
     assert sorted(path.name for path in whole.folder.iterdir()) == ["bytecode", "look"]
-    modules: Mapping[str, Any] = loads(whole.bytecode.read_bytes())
+    modules = index_of(whole)
     sources = [name for name in archive.sources(archive.ROOT) if not name.endswith("__init__.py")]
     assert len(sources) > 50
     for source in sources:
@@ -403,17 +411,18 @@ def refuse(path: str) -> str:
 
 def test_no_module_of_the_program_breaks_without_typing(whole: Program) -> None:
     """All of them, imported from the bytecode as an entry does it; those that need Ansible are not among them."""
-    modules = loads(whole.bytecode.read_bytes())
+    modules = index_of(whole)
     code = f"""
-import sys
+import os
 from importlib import import_module
 from marshal import loads
-modules, start = loads(open({str(whole.bytecode)!r}, "rb").read()), {{}}
-exec(loads(modules["{PACKAGE}.plugins.module_utils._machine.bytecode"][1]), start)
-start["Finder"](modules).install()
-for name in modules:
+file, start = os.open({str(whole.bytecode)!r}, os.O_RDONLY), {{}}
+exec(loads(os.pread(file, int.from_bytes(os.pread(file, {LENGTH}, 0), "little"), {LENGTH})), start)
+finder = start["Finder"](file)
+finder.install()
+for name in finder.index:
     import_module(name)
-print(len(modules))
+print(len(finder.index))
 """
     done = subprocess.run([sys.executable, "-IBS", "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
