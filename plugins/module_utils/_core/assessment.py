@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Tuple
 
 from . import accepted, baseline, declared, targets
 from .arguments import refuse_booleans_as_numbers
-from .change import Plan, Step
-from .contract import AnyConcern, Params, Scope
-from .errors import CannotLook, DeclarationError, NotPermitted
+from .change import Plan, Refuse, Step
+from .contract import LOCK, AnyConcern, Params, Scope
+from .errors import CannotLook, DeclarationError, MissingProgram, NotPermitted
 from .setting import EFFECTIVE
 from .shared_options import SHARED_OPTIONS
+from .snapshot import snapshot
+from .value import replace
 
 if TYPE_CHECKING:
     from .protocols import Files, Host
@@ -30,6 +32,7 @@ def assess(concern: AnyConcern, params: Params, host: Host, declaration: Any = N
 
     ``declaration`` is what the parameters are parsed to, where the caller has it.
     """
+    host = snapshot(host)
     try:
         refuse_booleans_as_numbers(concern.options, params)
         if params["state"] == "absent":
@@ -39,15 +42,18 @@ def assess(concern: AnyConcern, params: Params, host: Host, declaration: Any = N
             state, plan = _assess_present(concern, params, known, host)
         if host.may_change:
             targets.refuse_links(plan, host.files, permanent=params["permanent"])
+            _refuse_damaged(concern.name, plan, host.files)
             if plan.steps:
                 _refuse_read_only(concern.name, params, plan, host.files)
-        return state, plan
+        return state, _with_refusal(plan, host)
     except OSError as error:
         raise CannotLook(
             f"look at {concern.name}",
             object=error.filename or "",
             cause=error.strerror or str(error),
-            hint="run as root, or with become: true" if error.errno in (errno.EACCES, errno.EPERM) else "",
+            hint="run as root, or with become: true"
+            if error.errno in (errno.EACCES, errno.EPERM)
+            else targets.remedy(error),
         ) from error
 
 
@@ -83,6 +89,16 @@ def _assess_absent(concern: AnyConcern, params: Params, host: Host) -> Tuple[Any
     return state, plan.with_setting(lying, (*plan.steps, *step)) if scope.permanent else plan
 
 
+def _refuse_damaged(concern: str, plan: Plan, files: Files) -> None:
+    """Raise ``CannotLook`` for a damaged baseline, also while nothing differs: the first change would need it."""
+    try:
+        baseline.load(files, concern, believed=False)
+    except CannotLook as error:
+        error.conflicts = plan.conflicts
+        error.with_drift(plan.settings)
+        raise
+
+
 def _refuse_read_only(concern: str, params: Params, plan: Plan, files: Files) -> None:
     """Raise ``NotPermitted`` for what a run would write and access(2) denies root: it is on a read-only file system."""
     probes = [(step, path) for step in plan.steps for path in step.probes]
@@ -93,22 +109,34 @@ def _refuse_read_only(concern: str, params: Params, plan: Plan, files: Files) ->
     paths += [path for step in plan.steps for path in targets.targets_of(step)]
     record = baseline.path_of(concern)
     if (
-        baseline.is_to_be_saved(files, concern, plan.settings, plan.steps)
+        baseline.is_to_be_saved(files, concern, plan.settings, plan.feasible)
         if params["state"] == "present"
         else files.exists(record)
     ):
         paths.append(record)
-    for path in paths:
+    for path in (*paths, LOCK):
         folder = "" if path.startswith(KERNEL_FILES) else targets.read_only_folder(files, path)
         if folder:
             is_kept = path.startswith(f"{baseline.STATE_FOLDER}/")
-            or_not = ", or set permanent: false" if params["permanent"] else ""
+            or_not = ", or set permanent: false" if params["permanent"] and path != LOCK else ""
             raise NotPermitted(
                 "write {}",
                 object=path,
                 cause=f"{folder} is on a read-only file system, or is immutable (see lsattr -d)",
                 hint=KEEP_STATE if is_kept else f"make it writable{or_not}",
             )
+
+
+def _with_refusal(plan: Plan, host: Host) -> Plan:
+    """The plan, which takes no step where a program is missing without which one of them fails."""
+    names = dict.fromkeys(name for step in plan.steps for name in step.programs)
+    missing = [name for name in names if host.commands.find(name) is None]
+    if not missing:
+        return plan
+    cause = "it is not installed" if len(missing) == 1 else "they are not installed"
+    hint = "install the package that has it, then run again" if len(missing) == 1 else "install them, then run again"
+    error = MissingProgram("run {}", object=", ".join(missing), cause=cause, hint=hint)
+    return replace(plan, steps=(Step(Refuse(error)), *plan.steps))
 
 
 def _refuse_kernel_file(step: Step, path: str, files: Files) -> None:

@@ -42,7 +42,7 @@ def last_word(files: Files, owner: str, carrier: str) -> str:
     """
     if not carrier or owner == carrier:
         return THEM
-    units = systemd.UnitFiles(files)
+    units = systemd.unit_files(files)
     if _repeats(files, units, owner):
         return THEM
     # What udev or a timer starts is not part of the boot's own order.

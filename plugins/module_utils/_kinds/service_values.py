@@ -122,7 +122,7 @@ class ServiceValues:
         there = [unit for unit in units if unit == DEFAULT]
         named = [unit for unit in units if unit != DEFAULT]
         if named:
-            unit_files = systemd.UnitFiles(files)
+            unit_files = systemd.unit_files(files)
             there += [unit for unit in named if unit_files.status(unit) != systemd.NOT_FOUND]
         lines = {unit: tuple(self.lines(files, unit)) for unit in units}
         before = [(unit, item) for unit in ours for path, item, _value in lines[unit] if path == self.path_of(unit)]

@@ -5,19 +5,20 @@
 """Everything that writes into the kernel at boot behind sysctl.d, tmpfiles.d and udev: services that are enabled, what
 timers start, and the scripts that these run (one level deep), rc.local, sysfsutils, ufw, apport and systemd-networkd.
 
-All concerns ask this one reader, and what it has read of a machine it reads again only where a file is another one.
+All concerns ask this one reader, and in one look it reads once (``snapshot.once``).
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.regex import regex
+from .._core.snapshot import once
 from .._core.value import frozen, replace
 from . import sysctl_d, systemd, tuned
 from .command_writes import RELOAD, SWAP
-from .dropins import ROOTS, walk_files
+from .dropins import walk_files
 from .foreign_files import foreign
 from .interpreters import (
     OTHER_INTERPRETERS,
@@ -86,22 +87,16 @@ class BootWrite:
     arguments: Tuple[str, ...] = ()
 
 
-_Stamps = Dict[str, int]
-_Part = Callable[["_Reader"], Iterator[BootWrite]]
-# What was read last of each part: of which files, when these were written, and what they say or why we may not know.
-_last: Dict[_Part, Tuple[Files, _Stamps, Union[Tuple[BootWrite, ...], OSError]]] = {}
-
-
 def read(files: Files) -> Tuple[BootWrite, ...]:
     """All writes, in the order in which they come as far as there is one, without those of ``network``."""
-    return _known(files, _Reader.read)
+    return once(files, _read)
 
 
 def network(files: Files) -> Tuple[BootWrite, ...]:
     """The writes of those that bring network interfaces up (``network_writers``). Only concerns of these ask for
     them, so that no other node reads these files.
     """
-    return _known(files, _Reader.read_network)
+    return once(files, _read_network)
 
 
 def commands(files: Files, program: str) -> Tuple[BootWrite, ...]:
@@ -112,31 +107,18 @@ def commands(files: Files, program: str) -> Tuple[BootWrite, ...]:
     return tuple(one for one in found if one.target == program)
 
 
-def _known(files: Files, part: _Part) -> Tuple[BootWrite, ...]:
-    if part in _last:
-        known, stamps, found = _last[part]
-        if known is files and all(files.modified(path) == stamp for path, stamp in stamps.items()):
-            if isinstance(found, OSError):
-                raise found
-            return found
-    reader = _Reader(files)
-    try:
-        made = tuple(part(reader))
-    except OSError as error:
-        _last[part] = (files, reader.stamps, error)
-        raise
-    _last[part] = (files, reader.stamps, made)
-    return made
+def _read(files: Files) -> Tuple[BootWrite, ...]:
+    return tuple(_Reader(files).read())
+
+
+def _read_network(files: Files) -> Tuple[BootWrite, ...]:
+    return tuple(_Reader(files).read_network())
 
 
 class _Reader:
-    """Reads each file once and remembers when it was written."""
-
     def __init__(self, files: Files) -> None:
-        self._files = files = foreign(files)
-        self._units = systemd.UnitFiles(files)
-        places = (*systemd.FOLDERS, *self._units.link_folders, *RC_LOCAL, SYSFS_CONF, SYSFS_FOLDER, UFW, UFW_DEFAULTS)
-        self.stamps: _Stamps = {path: files.modified(path) for path in (*places, APPORT, RUNLEVEL, sysctl_d.CONF)}
+        self._files = foreign(files)
+        self._units = systemd.unit_files(files)
 
     def read(self) -> Iterator[BootWrite]:
         yield from self._of_networkd()
@@ -152,29 +134,11 @@ class _Reader:
     def read_network(self) -> Iterator[BootWrite]:
         from .network_writers import NetworkReader
 
-        self._watches_tuned()
-        for owner, path, write in NetworkReader(self._files, self._units, self._text, self._names).read():
+        for owner, path, write in NetworkReader(self._files, self._units).read():
             yield from self._named(owner, path, (write,))
 
-    def _watch(self, path: str) -> None:
-        self.stamps.setdefault(path, self._files.modified(path))
-
     def _text(self, path: str) -> str:
-        self._watch(path)
         return self._files.read_optional(path) or ""
-
-    def _names(self, folder: str) -> Sequence[str]:
-        self._watch(folder)
-        return self._files.names(folder)
-
-    def _watches_tuned(self) -> bool:
-        """Whether tuned has a profile. Then all that could be a part of it are watched; tuned.py reads them."""
-        if not self._text(tuned.ACTIVE):
-            return False
-        for folder in tuned.FOLDERS:
-            for name in self._names(folder):
-                self._watch(f"{folder}/{name}/tuned.conf")
-        return True
 
     def _services(self) -> Iterator[str]:
         """The services that a boot or a timer starts, each once. Those of systemd itself write what their own files
@@ -248,7 +212,7 @@ class _Reader:
 
     def _of_tuned(self) -> Iterator[BootWrite]:
         """The scripts of the active profile; its other sections are read where a concern knows their options."""
-        if not self._watches_tuned():
+        if not self._text(tuned.ACTIVE):
             return
         again = tuned.reapplies_sysctl(self._files)
         for script in tuned.read_scripts(self._files):
@@ -327,9 +291,7 @@ class _Reader:
         """systemd.network(5): IPForward= is that of the machine."""
         if self._units.status("systemd-networkd.service") != systemd.ENABLED:
             return
-        folders = [f"{root}/systemd/network" for root in ROOTS]
-        self.stamps.update((folder, self._files.modified(folder)) for folder in folders)
-        for path in walk_files(self._files, folders, ".network"):
+        for path in walk_files(self._files, systemd.NETWORK_FOLDERS, ".network"):
             text = self._text(path)
             for key, value in systemd.assignments(text) if "IPForward" in text else ():
                 word = value.lower()

@@ -105,7 +105,7 @@ def _mentioning(files: Files) -> Tuple[str, ...]:
     units.update(dict.fromkeys(name for name in pulled if _template(name) in units))
     # Only instances start.
     started = {_template(name) for name in units if not systemd.is_template(name)}
-    unit_files = systemd.UnitFiles(files)
+    unit_files = systemd.unit_files(files)
     return tuple(sorted({unit_files.real_name(name) for name in units if name not in started}))
 
 

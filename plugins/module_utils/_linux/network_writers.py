@@ -19,13 +19,14 @@ What one of them would do only under conditions that these files do not answer i
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from .._core.regex import regex
 from .._core.value import replace
 from . import systemd, tuned
-from .dropins import ROOTS, walk_files
+from .dropins import walk_files
 from .shell_writes import ShellWrite, read_script
+from .systemd import NETWORK_FOLDERS
 
 if TYPE_CHECKING:
     from .._core.protocols import Files
@@ -37,7 +38,6 @@ LASTING = (NETWORKD, NETWORK_MANAGER, IFUPDOWN, NETWORK_SCRIPTS, WICKED, TUNED)
 ETHTOOL, IP = "ethtool", "ip"
 NET = "/sys/class/net"
 
-NETWORK_FOLDERS = tuple(f"{root}/systemd/network" for root in ROOTS)
 NETWORKD_LINKS = "/run/systemd/netif/links"
 UDEV_DATA = "/run/udev/data"
 MANAGER_RUNS, MANAGER_DEVICES = "/run/NetworkManager", "/run/NetworkManager/devices"
@@ -126,22 +126,11 @@ Active = Sequence[Tuple[str, str]]
 
 
 class NetworkReader:
-    """``text`` and ``names`` read a file or list a folder that may be missing, and remember which."""
-
-    def __init__(
-        self,
-        files: Files,
-        units: systemd.UnitFiles,
-        text: Callable[[str], str],
-        names: Callable[[str], Sequence[str]],
-    ) -> None:
+    def __init__(self, files: Files, units: systemd.UnitFiles) -> None:
         self._files, self._units = files, units
-        self._text, self._names = text, names
         self._by_index: Optional[Dict[str, str]] = None
 
     def read(self) -> Found:
-        for folder in NETWORK_FOLDERS:
-            self._names(folder)
         yield from self._of_udev()
         yield from self._of_networkd()
         yield from self._of_ifupdown()
@@ -150,6 +139,9 @@ class NetworkReader:
         yield from self._of_ifcfg()
         yield from self._of_tuned()
 
+    def _text(self, path: str) -> str:
+        return self._files.read_optional(path) or ""
+
     def _runs(self, unit: str) -> bool:
         return self._units.status(unit) == systemd.ENABLED
 
@@ -157,7 +149,7 @@ class NetworkReader:
     def _indices(self) -> Mapping[str, str]:
         """The interfaces by their index."""
         if self._by_index is None:
-            paths = {name: f"{NET}/{name}/ifindex" for name in self._names(NET)}
+            paths = {name: f"{NET}/{name}/ifindex" for name in self._files.names(NET)}
             found = {(self._files.read_optional(path) or "").strip(): name for name, path in paths.items()}
             self._by_index = {index: name for index, name in found.items() if index}
         return self._by_index
@@ -180,9 +172,7 @@ class NetworkReader:
     def _with_drop_ins(self, path: str) -> Tuple[str, ...]:
         """A file of systemd.link(5) or systemd.network(5), and its drop-ins."""
         base = path.rpartition("/")[2]
-        folders = [f"{folder}/{base}.d" for folder in NETWORK_FOLDERS if f"{base}.d" in self._names(folder)]
-        for folder in folders:
-            self._names(folder)
+        folders = [f"{folder}/{base}.d" for folder in NETWORK_FOLDERS if f"{base}.d" in self._files.names(folder)]
         return (path, *walk_files(self._files, folders, ".conf"))
 
     def _of_networkd(self) -> Found:
@@ -192,7 +182,7 @@ class NetworkReader:
             by_path[path] = [one for one in lines if one[2:4] == ("Link", "MTUBytes")]
         if not any(by_path.values()):
             return
-        for index in self._names(NETWORKD_LINKS):
+        for index in self._files.names(NETWORKD_LINKS):
             said = dict(assignments(self._text(f"{NETWORKD_LINKS}/{index}")))
             name = self._indices.get(index)
             if name is None or said.get("ADMIN_STATE") == "unmanaged":
@@ -211,7 +201,7 @@ class NetworkReader:
                     commands = (one for _uuid, name in active for one in _mtu(name, number, value))
                     yield from ((NETWORK_MANAGER, path, one) for one in commands)
         for folder in MANAGER_PROFILES:
-            for entry in self._names(folder):
+            for entry in self._files.names(folder):
                 yield from self._of_profile(f"{folder}/{entry}", active)
         yield from self._of_manager_hooks(active)
 
@@ -228,7 +218,7 @@ class NetworkReader:
 
     def _active(self) -> Active:
         found = []
-        for index in self._names(MANAGER_DEVICES):
+        for index in self._files.names(MANAGER_DEVICES):
             uuid = dict(assignments(self._text(f"{MANAGER_DEVICES}/{index}"))).get("connection-uuid", "")
             if uuid and index in self._indices:
                 found.append((uuid, self._indices[index]))
@@ -255,7 +245,7 @@ class NetworkReader:
         if not state and not self._runs("networking.service"):
             return
         up = [line.partition("=")[0] for line in state.splitlines() if line]
-        paths = (IFUPDOWN_FILES, *(f"{IFUPDOWN_FOLDER}/{name}" for name in self._names(IFUPDOWN_FOLDER)))
+        paths = (IFUPDOWN_FILES, *(f"{IFUPDOWN_FOLDER}/{name}" for name in self._files.names(IFUPDOWN_FOLDER)))
         texts = {path: self._text(path) for path in paths}
         automatic = [
             name
@@ -275,7 +265,7 @@ class NetworkReader:
 
     def _of_hooks(self, owner: str, folder: str, interfaces: Sequence[str]) -> Found:
         """The scripts of ifupdown, which run for these interfaces alone."""
-        for entry in self._names(folder) if interfaces else ():
+        for entry in self._files.names(folder) if interfaces else ():
             if entry not in _HOOKS_OF_PACKAGES:
                 path = f"{folder}/{entry}"
                 text = self._text(path)
@@ -284,11 +274,11 @@ class NetworkReader:
                 yield from dict.fromkeys(found)
 
     def _of_ifcfg(self) -> Found:
-        entries = [entry for entry in self._names(SCRIPTS_FOLDER) if _is_ifcfg(entry)]
+        entries = [entry for entry in self._files.names(SCRIPTS_FOLDER) if _is_ifcfg(entry)]
         if entries:
             by_manager = self._files.is_folder(MANAGER_RUNS) or self._runs(f"{NETWORK_MANAGER}.service")
             by_scripts = self._runs("network.service") or any(
-                name.startswith("S") and name.endswith("network") for name in self._names("/etc/rc.d/rc3.d")
+                name.startswith("S") and name.endswith("network") for name in self._files.names("/etc/rc.d/rc3.d")
             )
             active = self._active() if by_manager else ()
             for entry in entries:
@@ -298,7 +288,7 @@ class NetworkReader:
                     yield from _of_manager_ifcfg(path, lines, active)
                 if by_scripts:
                     yield from _of_network_scripts(path, lines)
-        entries = [entry for entry in self._names(WICKED_FOLDER) if _is_ifcfg(entry)]
+        entries = [entry for entry in self._files.names(WICKED_FOLDER) if _is_ifcfg(entry)]
         if entries and (self._files.is_folder(WICKED_RUNS) or any(map(self._runs, WICKED_UNITS))):
             for entry in entries:
                 path = f"{WICKED_FOLDER}/{entry}"
@@ -322,15 +312,13 @@ class NetworkReader:
         named = [pattern for pattern in patterns if not pattern.startswith("!")] or ["*"]
         return [
             name
-            for name in self._names(NET)
+            for name in self._files.names(NET)
             if "/virtual/" not in self._files.resolve(f"{NET}/{name}")
             and any(fnmatchcase(name, pattern) for pattern in named)
             and not any(fnmatchcase(name, pattern) for pattern in without)
         ]
 
     def _files_in(self, folders: Sequence[str], suffix: str) -> Iterator[str]:
-        for folder in folders:
-            self._names(folder)
         return walk_files(self._files, folders, suffix)
 
 

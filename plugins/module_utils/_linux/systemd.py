@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Seque
 from .._core.errors import CannotLook
 from .._core.protocols import BusCall
 from .._core.regex import regex
+from .._core.snapshot import once
 from .._core.value import frozen
 from .._core.wording import first_of
-from .dropins import walk_files
+from .dropins import ROOTS, walk_files
+from .foreign_files import foreign
 
 if TYPE_CHECKING:
     from .._core.protocols import Files, Host
@@ -51,6 +53,8 @@ VOLATILE = (
     "/run/systemd/system.attached",
 )
 ETC = "/etc/systemd/system"
+# Files of systemd.network(5) and systemd.link(5).
+NETWORK_FOLDERS = tuple(f"{root}/systemd/network" for root in ROOTS)
 MARKER = "/run/gpufleet/daemon-reload"
 # It is there from before a file of systemd's own configuration changes until systemd was executed anew.
 REEXEC_MARKER = "/run/gpufleet/daemon-reexec"
@@ -155,7 +159,12 @@ def links(files: Files, unit: str, folders: Sequence[str] = FOLDERS) -> Tuple[st
 
 def enabled(files: Files, unit: str) -> str:
     """What a boot makes of a unit: enabled, disabled, static (nothing says how to enable it), masked, not-found."""
-    return UnitFiles(files).status(unit)
+    return unit_files(files).status(unit)
+
+
+def unit_files(files: Files) -> UnitFiles:
+    """The files of all units, listed once in a look."""
+    return once(files, UnitFiles)
 
 
 class UnitFiles:
@@ -165,7 +174,7 @@ class UnitFiles:
     """
 
     def __init__(self, files: Files) -> None:
-        self._files = files
+        self._files = files = foreign(files)
         # Most of the hundreds of names are never asked for, so that nothing is made of them.
         self._folders = [(folder, frozenset(files.names(folder))) for folder in FOLDERS if folder not in VOLATILE]
 
@@ -192,11 +201,6 @@ class UnitFiles:
     def linked(self) -> Tuple[str, ...]:
         """All that a folder such as ``multi-user.target.wants`` names."""
         return tuple(self._links)
-
-    @property
-    def link_folders(self) -> Tuple[str, ...]:
-        """These folders."""
-        return tuple(dict.fromkeys(folder for folders in self._links.values() for folder in folders))
 
     def has_drop_ins(self, unit: str) -> bool:
         """Whether any folder may have drop-ins of this unit."""

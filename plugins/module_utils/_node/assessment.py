@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, List, Mapping,
 
 from .._core import declared
 from .._core.assessment import assess
-from .._core.change import Change, Plan
+from .._core.change import Change, Plan, RoomAction
 from .._core.contract import AnyConcern, Params, diff, status_of
 from .._core.errors import CannotLook, GpuFleetError
 from .._core.setting import DRIFTED, IN_SYNC, INVALID, PENDING, UNKNOWN
+from .._core.snapshot import snapshot
 from .._core.wording import counted
 from .._linux import os_release
 from .deadline import DeadlineExceeded, deadline
@@ -69,6 +70,7 @@ def assess_node(
     ``excluded`` are concerns that are declared too, and that this look is not about. A concern that nobody declares is
     looked at while a change of it was interrupted.
     """
+    host = snapshot(host)
     interrupted = [
         entry.name
         for entry in registry
@@ -241,7 +243,7 @@ def _assess_concern(
             concern = entry.concern
             params, known = parsed or (validate(concern, declaration), None)
             state, plan = assess(concern, params, host, known)
-            result = _describe(plan, full=full)
+            result = _describe(plan, full=full, followed_by=_followed_by(plan, host))
             if plan.steps and no_diff is not None:
                 from .._core.file_diff import file_diffs
 
@@ -280,7 +282,13 @@ def _assess_concern(
         }
 
 
-def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
+def _followed_by(plan: Plan, host: Host) -> List[str]:
+    """The needs that come with the steps."""
+    actions = (step.action for step in plan.steps)
+    return [need for action in actions if isinstance(action, RoomAction) for need in action.followed_by(plan, host)]
+
+
+def _describe(plan: Plan, *, full: bool, followed_by: Sequence[str] = ()) -> Dict[str, Any]:
     settings = [setting.row() for setting in plan.settings if full or setting.status != IN_SYNC]
     unmanaged = [entry.as_dict() for entry in plan.unmanaged]
     refusals = [{"code": error.code, "msg": str(error)} for error in plan.refusals]
@@ -289,7 +297,7 @@ def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
         "settings": settings,
         "settings_in_sync": sum(setting.status == IN_SYNC for setting in plan.settings),
         "changes": [change.as_dict() for change in plan.changes],
-        "needs": list(plan.needs),
+        "needs": list(dict.fromkeys((*plan.needs, *followed_by))),
         "unmanaged": unmanaged if full else unmanaged[:UNMANAGED_SHOWN],
         "unmanaged_total": len(unmanaged),
         "conflicts": [entry.as_dict() for entry in plan.conflicts],
@@ -297,6 +305,7 @@ def _describe(plan: Plan, *, full: bool) -> Dict[str, Any]:
         "reboot_reasons": list(plan.reboot_reasons),
         **({"msg": _doubted(plan.doubts)} if plan.status == UNKNOWN else {}),
         **({"refusals": refusals} if refusals else {}),
+        **({"restarts": list(plan.restarts)} if plan.restarts else {}),
     }
 
 
@@ -316,11 +325,8 @@ def failed(error: GpuFleetError) -> Dict[str, Any]:
 
 
 def node_diff(answer: Mapping[str, Any]) -> Dict[str, str]:
-    """The changes of all concerns of an answer, as one difference, with those of foreign files behind them."""
-    results = answer["concerns"].values()
-    changes = [Change(**change) for result in results for change in result["changes"]]
-    prepared = "".join(one["diff"] for result in results for one in result.get("files", ()))
-    return {**diff(tuple(changes)), **({"prepared": prepared} if prepared else {})}
+    """The changes of all concerns of an answer, as one difference."""
+    return diff(tuple(Change(**change) for result in answer["concerns"].values() for change in result["changes"]))
 
 
 def node_facts(host: Host) -> Dict[str, Optional[str]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.snapshot import snapshot
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import boot_writers, shell_writes
 from ansible_collections.gpufleet.node.tests.nodes.recorded import RecordedHost
 from ansible_collections.gpufleet.node.tests.unit.support import build
@@ -414,22 +415,6 @@ def test_of_a_text_that_is_too_long_nothing_is_read(tmp_path: Path) -> None:
     assert len(writes(tmp_path, tree)) == 1
 
 
-def test_what_cannot_be_read_is_not_tried_for_each_concern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build(tmp_path / "root", {**enabled("/opt/tune"), "/opt/tune": "#!/bin/sh\n"})
-    files = RecordedHost(str(tmp_path / "root")).files
-    tried: List[str] = []
-
-    def refuse(path: str, *_others: object, **_options: object) -> bytes:
-        tried.append(path)
-        raise PermissionError(13, "Permission denied", path)
-
-    monkeypatch.setattr(files, "read_part", refuse)
-    for _concern in range(3):
-        with pytest.raises(PermissionError):
-            boot_writers.read(files)
-    assert len(tried) == 1
-
-
 def test_a_timer_starts_its_service(tmp_path: Path) -> None:
     timer = "[Timer]\nOnBootSec=1min\nUnit=tune.service\n"
     tree = {f"{SYSTEM}/mine.timer": timer, f"{SYSTEM}/timers.target.wants/mine.timer": timer}
@@ -475,18 +460,15 @@ def test_sysctl_files_that_a_script_has_read(tmp_path: Path) -> None:
     assert again == ("mine.service", "/etc/sysctl.conf", 1, SWAPPINESS, "20", False)
 
 
-def test_what_changed_is_read_again_and_nothing_else(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    build(root, {**enabled("/opt/tune"), "/opt/tune": f"#!/bin/sh\necho never > {THP}\n"})
-    files = RecordedHost(str(root)).files
+def test_all_concerns_of_a_look_get_what_was_read_once_and_the_next_look_reads_again(tmp_path: Path) -> None:
+    build(tmp_path / "root", {**enabled("/opt/tune"), "/opt/tune": f"#!/bin/sh\necho never > {THP}\n"})
+    host = RecordedHost(str(tmp_path / "root"))
+    files = snapshot(host).files
     first = boot_writers.read(files)
+    (tmp_path / "root/opt/tune").write_text(f"#!/bin/sh\necho always > {THP}\n")
     assert boot_writers.read(files) is first
-    script = root / "opt/tune"
-    script.write_text(f"#!/bin/sh\necho always > {THP}\n")
-    (again,) = boot_writers.read(files)
-    assert again.value == "always"
-    (root / WANTS.lstrip("/") / "mine.service").unlink()
-    assert boot_writers.read(files) == ()
+    (again,) = boot_writers.read(snapshot(host).files)
+    assert (first[0].value, again.value) == ("never", "always")
 
 
 PROGRAMS: Dict[str, Tuple[str, List[str]]] = {

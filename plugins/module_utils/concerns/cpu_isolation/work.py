@@ -35,7 +35,7 @@ QUADLETS = ("/etc/containers/systemd", "/usr/share/containers/systemd")
 
 def launchers(files: Files, name: str) -> Iterator[str]:
     """What starts jobs or containers below a slice, now or at the next boot, with the reason that it is there."""
-    unit_files = systemd.UnitFiles(files)
+    unit_files = systemd.unit_files(files)
 
     def there(unit: str) -> bool:
         running = f"{folder_of(slice_of(files, unit))}/{unit}"

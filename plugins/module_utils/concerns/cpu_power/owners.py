@@ -73,7 +73,7 @@ TUNED_BIASES = {**BIASES, "powersave": BIASES["power"]}
 
 def find(files: Files) -> Tuple[BootAssignment, ...]:
     """Everything that somebody else sets of the CPUs."""
-    units = systemd.UnitFiles(files)
+    units = systemd.unit_files(files)
     found: List[BootAssignment] = list(_of_tuned(files))
     for name, settings in DAEMONS.items():
         unit = f"{name}.service"

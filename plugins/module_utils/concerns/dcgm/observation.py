@@ -45,7 +45,7 @@ TOLERANCE_SECONDS = 0.02
 
 def observe(host: Host, declaration: DcgmDeclaration, scope: Scope) -> DcgmState:
     files = host.files
-    unit_files = systemd.UnitFiles(files)
+    unit_files = systemd.unit_files(files)
     names = _engines(unit_files)
     exporter_name, shipped = _exporter(files, unit_files)
     found = _services(host, unit_files, (*names, exporter_name, HEALTH))
@@ -172,7 +172,7 @@ def _their_lines(files: Files, exporter: Exporter) -> Mapping[str, Tuple[str, ..
     if exporter.unit.text is None:
         return systemd.unit_lines(files, name, without=exporter.drop_in.path)
     # A package has brought one meanwhile, which ours still hides.
-    paths = [path for path in systemd.UnitFiles(files).paths(name) if not _is_ours(files, path)][:1]
+    paths = [path for path in systemd.unit_files(files).paths(name) if not _is_ours(files, path)][:1]
     merged: Dict[str, List[str]] = {}
     for path in (*paths, *(path for path in systemd.drop_ins(files, name) if path != exporter.drop_in.path)):
         for key, value in systemd.assignments(files.read_optional(path) or ""):

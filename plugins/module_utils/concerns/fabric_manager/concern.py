@@ -63,7 +63,7 @@ class FabricManager:
         machine = hardware.Hardware() if restoring else hardware.read(host, known.bridges)
         if machine.needs_fabric_manager:
             host.nvml.begin()
-        unit_files = systemd.UnitFiles(files)
+        unit_files = systemd.unit_files(files)
         wants_imex = machine.needs_imex and bool(declaration.nodes or declaration.imex_config)
         found: List[Daemon] = []
         for program, needed in ((FABRIC_MANAGER, machine.needs_fabric_manager), (IMEX, wants_imex)):
@@ -162,7 +162,7 @@ class FabricManager:
         if any(setting.status != IN_SYNC for setting in settings):
             from .plan import steps_of
 
-            steps = steps_of(state, desired, settings, scope)
+            steps = steps_of(state, desired, settings)
         elif scope.carries and scope.declared != WANTED and state.known != state.notes:
             from .plan import noted
 

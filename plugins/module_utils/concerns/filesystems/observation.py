@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 from itertools import takewhile
-from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Tuple
 
 from ..._core import baseline
 from ..._core.change import US, Conflict
+from ..._core.record import read_note, texts_of
 from ..._core.value import replace
 from ..._core.wording import first_of
 from ..._kinds import units
@@ -54,7 +55,7 @@ def observe(host: Host, declaration: FilesystemsDeclaration, scope: Scope) -> Fi
     before = _recorded(files, declaration, paths)
     if scope.restoring:
         paths.update(dict.fromkeys(path for path, _setting in before if path.startswith("/") and not _is_file(path)))
-    status = systemd.UnitFiles(files)
+    status = systemd.unit_files(files)
     lines = [line for line in fstab.parse(files.read_optional(fstab.PATH) or "", "\0") if "noauto" not in line.options]
     of_fstab = {line.target.rstrip("/"): line for line in lines}
     places = {}
@@ -331,11 +332,12 @@ def _has_cache(files: Files, entries: Iterable[Entry]) -> bool:
 
 def read_notes(files: Files) -> Mapping[str, Note]:
     """What is in it is gone at the next boot, and only tells for how long something is pending: damaged is none."""
-    try:
-        document = json.loads(files.read_optional(NOTES) or "{}")
-        return {path: Note(str(note["id"]), note["options"]) for path, note in document.items()}
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return {}
+    return read_note(files, NOTES, _notes) or {}
+
+
+def _notes(document: Any) -> Mapping[str, Note]:
+    options = texts_of({path: note["options"] for path, note in document.items()})
+    return {path: Note(str(note["id"]), options[path]) for path, note in document.items()}
 
 
 def text_of_notes(notes: Mapping[str, Note]) -> str:

@@ -68,7 +68,7 @@ class GpuSlices:
             text = files.read_optional(slice_files.path_of(name)) or ""
             devices.update(slice_files.devices_in(slice_files.values_of([text])))
         numbers = {device: observation.device_number(files, device) for device in sorted(devices)}
-        unit_files = systemd.UnitFiles(files)
+        unit_files = systemd.unit_files(files)
         weights = any(option.io_weight is not None for option in options)
         disks = observation.disks(files) if weights else ()
         rule = observation.rule(files)
@@ -104,7 +104,7 @@ class GpuSlices:
         return resolve.desired(declaration, state)
 
     def restore(self, baseline: Baseline, state: GpuSlicesState) -> GpuSlicesDesired:
-        return plan.restore(baseline, state)
+        return plan.restore(baseline)
 
     def plan(self, state: GpuSlicesState, desired: GpuSlicesDesired, scope: Scope) -> Plan:
         return plan.plan(state, desired, scope)

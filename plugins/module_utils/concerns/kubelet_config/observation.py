@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping, Optional, Tuple
 
 from ..._core.declared import of_another
 from ..._core.errors import CannotLook
+from ..._core.record import MALFORMED, damage_of, parse
 from ..._core.value import replace
 from ..._kinds import workload
 from ..._linux import cpu_claims, numa, swaps, systemd
@@ -55,7 +55,7 @@ KB = 1024
 
 def observe(host: Host, declaration: KubeletDeclaration, scope: Scope) -> KubeletState:
     files = host.files
-    unit_files = systemd.UnitFiles(files)
+    unit_files = systemd.unit_files(files)
     there = {unit: status for unit in UNITS for status in (unit_files.status(unit),) if status != systemd.NOT_FOUND}
     if not there:
         return KubeletState(declaration=declaration)
@@ -142,10 +142,10 @@ def _with_values(host: Host, state: KubeletState, process: Process, identity: Tu
 
 def _of_configz(text: str) -> Dict[str, Any]:
     try:
-        document = json.loads(text)["kubeletconfig"]
+        document = parse(text)["kubeletconfig"]
         values = {key: schema.of_document(key, document.get(key)) for key in FIELDS}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CannotLook("read what the kubelet says", object="/configz", cause=f"{error!r}") from error
+    except MALFORMED as error:
+        raise CannotLook("read what the kubelet says", object="/configz", cause=damage_of(error)) from error
     return {key: value for key, value in values.items() if value is not None}
 
 

@@ -26,7 +26,6 @@ from ..._linux.network_writers import (
     IP,
     LASTING,
     MANAGER_DEVICES,
-    NETWORK_FOLDERS,
     NETWORK_MANAGER,
     NETWORKD,
     NETWORKD_LINKS,
@@ -107,7 +106,7 @@ def _of_networkd_lease(files: Files, index: str) -> Iterator[StatedMtu]:
     path = said.get("NETWORK_FILE", "")
     if not path or said.get("ADMIN_STATE") == "unmanaged":
         return
-    folders = tuple(f"{folder}/{path.rpartition('/')[2]}.d" for folder in NETWORK_FOLDERS)
+    folders = tuple(f"{folder}/{path.rpartition('/')[2]}.d" for folder in systemd.NETWORK_FOLDERS)
     takes_leased = ""
     for place in (path, *walk_files(files, folders, ".conf")):
         for _number, section, key, value in sections(foreign(files).read(place)):

@@ -70,7 +70,7 @@ class NodeSwap:
             path_of(identity) for identity, setting in before if setting == SWAP and identity.startswith(("/", "UUID"))
         ]
         starts = [identity for identity, setting in before if setting == units.START]
-        unit_files = systemd.UnitFiles(files)
+        unit_files = systemd.unit_files(files)
         return NodeSwapState(
             areas=areas,
             identities={area.path: _identity(files, area.path) for area in areas},

@@ -59,7 +59,7 @@ def _agent(files: Files) -> Iterator[Conflict]:
 
 def _daemons(files: Files) -> Iterator[Conflict]:
     """Those that make swap whenever they find that there is too little, so that a mask alone does not end it."""
-    units = systemd.UnitFiles(files)
+    units = systemd.unit_files(files)
     for unit in DAEMONS:
         if units.status(unit) == systemd.ENABLED:
             yield Conflict(unit, units.paths(unit)[0], None, NODE, SWAP, "as needed", THEM)

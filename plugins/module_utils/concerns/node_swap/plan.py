@@ -60,6 +60,7 @@ LATER = "set immediate: false to have it off from the next boot on"
 class SwapOff(RoomAction):
     """Let the kernel bring back what is in an area, and give it up."""
 
+    programs = ("swapoff",)
     path: str
 
 
@@ -67,6 +68,7 @@ class SwapOff(RoomAction):
 class SwapOn(RoomAction):
     """Use an area that is formatted already; ``value`` is what ``in_words`` said of it."""
 
+    programs = ("swapon",)
     path: str
     value: str
 
@@ -76,12 +78,15 @@ class CreateSwapFile(RoomAction):
     """Make our file, of so many bytes, and format it."""
 
     writes = (SWAP_FILE,)
+    programs = ("install", "fallocate", "mkswap", "mv")
     size: int
 
 
 @frozen
 class ReadFstab(RoomAction):
     """Let systemd make its units of fstab again, where no container would lose its GPUs."""
+
+    optional_programs = ("systemctl",)
 
 
 def plan(state: NodeSwapState, desired: NodeSwapDesired, scope: Scope) -> Plan:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Dict, Iterable, Iterator, List, Mapping, Set, 
 from ..._core.change import THEM, Conflict
 from ..._kinds.units import SERVICE
 from ..._linux import os_release, systemd
-from ..._linux.systemd import ETC, MASKED, UnitFiles
+from ..._linux.systemd import ETC, MASKED
 from .spec import DISABLE, DeclaredUnit, QuietServicesDeclaration, refuse_vital
 from .state import QuietServicesState, Unit
 
 if TYPE_CHECKING:
     from ..._core.contract import Scope
     from ..._core.protocols import Files, Host
+    from ..._linux.systemd import UnitFiles
 
 # What matters of a unit that is not quiet yet.
 PROPERTIES = ("Id", "Type", "BusName", "Triggers", "TriggeredBy", "RequiredBy", "BoundBy", "WantedBy")
@@ -30,7 +31,7 @@ Answers = Mapping[str, systemd.Properties]
 
 def observe(host: Host, declaration: QuietServicesDeclaration, scope: Scope) -> QuietServicesState:
     """Raises ``DeclarationError`` for a unit that is another name of one that the node needs."""
-    unit_files = UnitFiles(host.files)
+    unit_files = systemd.unit_files(host.files)
     methods, lacking = _declared(host.files, declaration, unit_files)
     brought = _siblings(methods, unit_files)
     jobs = {_service_of(name): name for name in methods if name.endswith(".timer")}
