@@ -81,7 +81,10 @@ attributes:
     description: Predicts the changes of a real run, and makes none.
   diff_mode:
     support: full
-    description: Shows each setting that changes, one per line, before and after.
+    description:
+      - Shows each setting that changes, one per line, before and after.
+      - For files of other software it shows the lines around each change too, in which passwords, tokens and the like
+        are masked. The keyword C(diff: false) of the task hides them.
   idempotent:
     support: full
     description: A second run with the same declaration changes nothing.

@@ -139,6 +139,13 @@ concerns:
       returned: when there is something
       type: list
       elements: dict
+    restarts:
+      description:
+        - The units that a converge itself would restart, or stop for a while. What is restarted later is in
+          RV(concerns.needs).
+      returned: when there is something
+      type: list
+      elements: str
     files:
       description:
         - The files of other software that a converge would change, each with its C(path) and the hunks of a unified

@@ -21,6 +21,8 @@ WIDEST = 40
 TABLE_LINES = 32
 SENTENCES = 6
 EVERYTHING = "For everything: -e gpufleet_detail=full"
+# The table without what is cut: folded as before, of one node, or a line for each setting of each node.
+REST = "For all lines: --diff, or --limit to one node; for each setting of each node: -e gpufleet_detail=full"
 # What is done about a need that is not the reset of a GPU, or a reboot; for any other, whoever it names is notified.
 DONE_BY_NAME = ("restart_", "reload_")
 IDLE_GPU = "idle_gpu"
@@ -47,21 +49,20 @@ def where(hosts: Sequence[str]) -> str:
     return folded(hosts, widest=WIDEST)
 
 
-def drift(summary: Summary, gone: Mapping[str, bool], *, detail: str) -> Iterator[str]:
+def drift(summary: Summary, gone: Mapping[str, bool], *, detail: str, whole: bool = False) -> Iterator[str]:
     """What the looks found. ``gone`` are the hosts out of reach since then, and whether they were drained before.
 
     ``detail`` is that of the look: with ``full`` nothing is left out, and only what cannot be set is folded, by the
     reason; with ``devices`` the devices with interrupts have a table, as they have on one node alone. So have, but with
-    ``full``, the other owners that lose.
+    ``full``, the other owners that lose. The table of several nodes is cut, unless the ``whole`` is asked for.
     """
     full = detail == "full"
     rows = list(chain(*summary.rows.values()))
     if full:
         rows += [row for node in summary.rows for row in unmanaged_of(node, summary.looks[node])]
-    lines = table(rows, where=where, most=0 if full else TABLE_LINES, full=full) if rows else []
-    yield from lines
-    if any(line.startswith("and ") for line in lines):
-        yield EVERYTHING
+    if rows:
+        most = 0 if full or whole or summary.total == 1 else TABLE_LINES
+        yield from table(rows, where=where, most=most, full=full, rest=f". {REST}")
     devices = list(chain(*summary.devices.values()))
     if devices and (detail != "brief" or summary.total == 1):
         yield from device_table(devices, where=where)
@@ -103,12 +104,6 @@ def total(summary: Summary) -> str:
     return f"{nodes}. Settings: {describe_counts(summary.counts)}."
 
 
-def about(status: str, hosts: Sequence[str]) -> str:
-    """A sentence of the hosts that have the status as their worst."""
-    verb = agreeing(len(hosts), "has", "have") if status == DRIFTED else agreeing(len(hosts), "is", "are")
-    return f"{counted(len(hosts), 'node')} {verb} {spelled(status)}: {where(hosts)}"
-
-
 def verdict(host: str, status: str, look: Look, rows: Sequence[Mapping[str, Any]]) -> str:
     """A sentence of one host whose worst status is one that an audit may fail for."""
     if status == UNREACHABLE:
@@ -127,6 +122,7 @@ def forecast(
     refusals: Sequence[Tuple[str, str, str]] = (),
     reasons: Optional[Mapping[str, Sequence[str]]] = None,
     clusters: Optional[Mapping[str, int]] = None,
+    detail: str = "brief",
 ) -> List[str]:
     """What a run would do to these hosts: change, restart, reset, drain, reboot, and where it would fail.
 
@@ -135,15 +131,21 @@ def forecast(
     first: host, verb and text.
     ``in_part`` are those of ``failing`` where only a concern or the cluster fails, and the rest is done all the same.
     With ``reasons`` it reboots them for these, and does nothing else. ``clusters`` is how many changes there would be
-    in Kubernetes, by host.
+    in Kubernetes, by host. With the ``detail`` full no line is left out.
     """
     entries_of: Dict[str, List[Tuple[str, str]]] = {verb: [] for verb in VERBS_OF_A_RUN}
+    changes: Dict[str, Dict[str, int]] = {}
     for host, look in looks.items():
         if host in failing:
             entries_of["fail"].append((host, failing[host]))
             if host not in in_part:
                 continue
-        done = _done(look_in(look)) if reasons is None else (("reboot", reason) for reason in reasons.get(host, ()))
+        if reasons is None:
+            found = look_in(look)
+            changes[host] = _counts(found)
+            done: Iterable[Told] = _done(found)
+        else:
+            done = (("reboot", reason) for reason in reasons.get(host, ()))
         for verb, text in done:
             entries_of[verb].append((host, text))
         if host in drained:
@@ -153,9 +155,12 @@ def forecast(
     for host, verb, text in refusals:
         entries_of[verb].append((host, text))
     entries_of["change"] += [
-        (host, f"{counted(changes, 'change')} in Kubernetes") for host, changes in (clusters or {}).items() if changes
+        (host, f"{counted(count, 'change')} in Kubernetes") for host, count in (clusters or {}).items() if count
     ]
-    return [line for verb, entries in entries_of.items() for line in _of_verb(verb, entries)]
+    full = detail == "full"
+    lines = {verb: _of_verb(verb, entries, full=full) for verb, entries in entries_of.items()}
+    lines["change"] = chain(_of_changes(changes, full=full), lines["change"])
+    return list(chain(*lines.values()))
 
 
 def file_differences(looks: Mapping[str, Look]) -> Iterator[str]:
@@ -174,13 +179,58 @@ def file_differences(looks: Mapping[str, Look]) -> Iterator[str]:
         yield from (f"  {line}" for line in difference.splitlines()[2:])
 
 
-def _of_verb(verb: str, entries: Sequence[Tuple[str, str]]) -> Iterator[str]:
+def _of_verb(verb: str, entries: Sequence[Tuple[str, str]], *, full: bool) -> Iterator[str]:
     def line(hosts: Sequence[str], text: str) -> str:
         # The causes of one host are several lines.
         return f"{verb:<7}  {on(hosts)}{': ' if text else ''}{' '.join(text.split())}"
 
     # What fails is never left out.
-    return sentences(entries, line, most=0 if verb == "fail" else SENTENCES)
+    return sentences(entries, line, most=0 if full or verb == "fail" else SENTENCES)
+
+
+def _of_changes(changes: Mapping[str, Mapping[str, int]], *, full: bool) -> Iterator[str]:
+    """How many changes each host would have, by concern: a line for hosts that have the same, or for each concern where
+    few have the same.
+    """
+    alike: Dict[Tuple[Tuple[str, int], ...], List[str]] = {}
+    for host, counts in changes.items():
+        alike.setdefault(tuple((name, count) for name, count in counts.items() if count), []).append(host)
+    alike.pop((), None)
+    if full or len(alike) <= SENTENCES:
+        for pairs, hosts in sorted(alike.items(), key=lambda entry: -len(entry[1])):
+            each = " each" if len(hosts) > 1 else ""
+            of = ", ".join(f"{name} {count}" for name, count in pairs)
+            yield f"change   {on(hosts)}: {counted(sum(count for _name, count in pairs), 'change')}{each}: {of}"
+        return
+    totals = {host: {"all": sum(count for _name, count in pairs)} for pairs, hosts in alike.items() for host in hosts}
+    yield f"change   {on(list(totals))}: in all {_by_count(totals, 'all')}"
+    for name in dict.fromkeys(name for counts in changes.values() for name, count in counts.items() if count):
+        yield f"change   {name}: {_by_count(changes, name)}"
+
+
+def _by_count(changes: Mapping[str, Mapping[str, int]], name: str) -> str:
+    """How many changes of this name which hosts have."""
+    hosts: Dict[int, List[str]] = {}
+    for host, counts in changes.items():
+        if counts.get(name):
+            hosts.setdefault(counts[name], []).append(host)
+    ordered = sorted(hosts, key=lambda count: (-len(hosts[count]), count))
+    shown = ordered if len(ordered) <= SENTENCES else ordered[: SENTENCES - 1]
+    parts = [f"{count} on {on(hosts[count])}" for count in shown]
+    rest = ordered[len(shown) :]
+    if rest:
+        parts.append(f"{min(rest)} to {max(rest)} on {counted(sum(len(hosts[count]) for count in rest), 'more node')}")
+    return ", ".join(parts)
+
+
+def _counts(look: Look) -> Dict[str, int]:
+    """How many changes a run would make on a node, by concern."""
+    return {name: len(result["changes"]) for name, result in _results(look).items()}
+
+
+def _results(look: Look) -> Dict[str, Mapping[str, Any]]:
+    """What is found of the concerns that a run would converge."""
+    return {name: result for name, result in look["concerns"].items() if name in (look.get("to_converge") or ())}
 
 
 def sentences(
@@ -223,15 +273,8 @@ def _silence(look: Look) -> str:
 
 
 def _done(look: Look) -> Iterator[Told]:
-    """What a run would do to a node."""
-    results: Dict[str, Mapping[str, Any]] = {
-        name: result for name, result in look["concerns"].items() if name in (look.get("to_converge") or ())
-    }
-    changes = {name: len(result["changes"]) for name, result in results.items() if result["changes"]}
-    if changes:
-        of = ", ".join(f"{name} {count}" for name, count in changes.items())
-        yield "change", f"{counted(sum(changes.values()), 'change')}: {of}"
-    for name, result in results.items():
+    """What a run would do to a node beside its changes."""
+    for name, result in _results(look).items():
         for need in result["needs"]:
             yield from _about(need, name)
         reset = _reset(result)

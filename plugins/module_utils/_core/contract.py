@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Protocol, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Protocol, Sequence, Tuple, TypeVar
 
 from .change import Change, Plan, Step
 from .errors import CannotLook, DeclarationError, GpuFleetError
@@ -117,13 +117,17 @@ class Outcome:
     remaining: Plan
     """The plan of the last look: what must still happen."""
     error: Optional[GpuFleetError] = None
+    files: Sequence[Mapping[str, str]] = ()
+    """The foreign files that changed, as ``file_diffs`` has them; empty without diff mode."""
 
     def as_dict(self) -> Dict[str, Any]:
+        # Ansible prints it as it is, behind the lines of the changes.
+        prepared = "".join(one["diff"] for one in self.files)
         result: Dict[str, Any] = {
             "changed": bool(self.changes),
             "status": self.status,
             "changes": [change.as_dict() for change in self.changes],
-            "diff": diff(self.changes),
+            "diff": {**diff(self.changes), **({"prepared": prepared} if prepared else {})},
             "needs": list(self.remaining.needs),
             "pending_reasons": list(self.remaining.pending_reasons),
             "unmanaged": [entry.as_dict() for entry in self.remaining.unmanaged],
@@ -171,9 +175,10 @@ def outcome(
     state: Any,
     remaining: Plan,
     error: Optional[GpuFleetError] = None,
+    files: Sequence[Mapping[str, str]] = (),
 ) -> Outcome:
     effective, boot = concern.report(state)
-    return Outcome(plan.status, changes, effective, boot, remaining, error)
+    return Outcome(plan.status, changes, effective, boot, remaining, error, files)
 
 
 def reboot_note(concern: str) -> str:

@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping, Optional, Tuple
 
 from .change import Change, RemoveFile, ReplaceFile, Step
 from .errors import CannotLook, GpuFleetError
-from .setting import BOOT, NOW, Setting
+from .record import MALFORMED, parse
+from .setting import BOOT, NOW, Setting, worded
 from .version import VERSION
+from .wording import printable
 
 if TYPE_CHECKING:
     from .contract import AnyConcern
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 FOLDER = "/etc/gpufleet/declared.d"
 SCHEMA = 1
 WANTED = "as declared"
+DAMAGED = "damaged"
+# How many characters of another declaration are shown.
+LONGEST = 60
 
 
 def path_of(concern: str) -> str:
@@ -44,10 +49,10 @@ def of_file(files: Files, concern: str) -> Optional[Dict[str, Any]]:
     if text is None:
         return None
     try:
-        document = json.loads(text)
+        document = parse(text)
         if document["schema"] == SCHEMA and isinstance(document["declaration"], dict):
             return dict(document["declaration"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except MALFORMED:
         pass
     raise CannotLook(
         "read the declaration",
@@ -122,12 +127,46 @@ def _describe(text: Optional[str], document: Mapping[str, Any]) -> Optional[str]
     if text is None:
         return None
     try:
-        present = json.loads(text)
+        present = parse(text)
+        wanted = json.loads(json.dumps(document))
         # Another release of the collection that declares the same is no difference.
-        same = {**present, "collection_version": VERSION} == json.loads(json.dumps(document))
-    except (ValueError, TypeError, RecursionError):
-        same = False
-    return WANTED if same else "another declaration"
+        present["collection_version"] = VERSION
+        if present == wanted:
+            return WANTED
+        found, declaration = present.pop("declaration"), wanted.pop("declaration")
+        if not isinstance(found, dict):
+            return DAMAGED
+        return _shown([*_differences("", found, declaration), *_differences("", present, wanted)])
+    except MALFORMED:
+        return DAMAGED
+
+
+def _differences(name: str, found: Any, wanted: Any) -> Iterator[str]:
+    """Each value of a declaration that is another one in the wanted one, with the way to it."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        for key in sorted({*found, *wanted}):
+            inner = f"{name}.{key}" if name else str(key)
+            if key in found and key in wanted:
+                yield from _differences(inner, found[key], wanted[key])
+            else:
+                yield f"{inner}: {_text(found[key]) if key in found else worded(None)}"
+    elif isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted):
+        for number, (one, other) in enumerate(zip(found, wanted)):
+            yield from _differences(f"{name}[{number}]", one, other)
+    elif found != wanted:
+        yield f"{name}: {_text(found)}"
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _shown(texts: Iterable[str]) -> str:
+    """The texts without secrets, in what a table has room for."""
+    from .file_diff import masked
+
+    shown = "; ".join(masked(printable(text))[0] for text in texts)
+    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 3]}..."
 
 
 def _setting(path: str, *, wanted: Optional[str], found: Optional[str]) -> Setting:

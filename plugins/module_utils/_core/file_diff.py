@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, Optional, Sequ
 
 from .change import RemoveFile, ReplaceFile, RoomAction
 from .targets import UNITS, in_our_folder, is_managed
+from .tokens import MASKED, without_tokens
 
 if TYPE_CHECKING:
     from .change import Step
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 CONTEXT = 3
 MOST_LINES = 120
 LONGEST_LINE = 2000
-MASKED = "********"
 # A name that says so. The others are secrets only where a value is given to them.
 _SECRET = re.compile(
     r"""(?ix) auth | bearer | passw | pass-?phrase | passcode | token | secret | credential | creds?(?![a-z]) | cookie
@@ -78,7 +78,7 @@ def file_diffs(steps: Sequence[Step], files: Files, no_diff: Sequence[str] = ())
 
 
 def masked(text: str) -> List[str]:
-    """The lines of a text without secrets: values of names that say so, keys in PEM, and userinfo of addresses.
+    """The lines of a text without secrets: values of names that say so, keys in PEM, userinfo of addresses, and tokens.
 
     A value may go on over lines, such as a list or a block of YAML, and is masked to its last one. So is a line that
     is too long to be read.
@@ -101,7 +101,7 @@ def masked(text: str) -> List[str]:
         if begins:
             key_to = number if _PEM[1].search(line, begins[-1].end()) else _next(lines, number, _PEM[1].search)
             hidden, hidden_to = True, max(hidden_to, key_to)
-        shown = MASKED if hidden else _without_userinfo(shown)
+        shown = MASKED if hidden else without_tokens(_without_userinfo(shown))
         found.append(shown if shown.isprintable() else _UNPRINTABLE.sub("?", shown))
     return found
 

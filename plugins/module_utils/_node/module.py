@@ -127,8 +127,9 @@ def finish(module: AnsibleModule, result: Mapping[str, Any]) -> None:
 
 def answer(module: AnsibleModule, concern: AnyConcern) -> Dict[str, Any]:
     """Converge and return the result; it says ``failed`` when it did not reach the end."""
+    host = host_of(module)
     try:
-        outcome = converge(concern, module.params, host_of(module), check_mode=module.check_mode)
+        outcome = converge(concern, module.params, host, check_mode=module.check_mode, diff=module._diff)
     except GpuFleetError as error:
         outcome = refused(error)
     return _as_requested(module, outcome.as_dict())

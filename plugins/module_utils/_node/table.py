@@ -132,11 +132,14 @@ def describe_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {spelled(status)}" for status, count in counts.items() if count or status == IN_SYNC)
 
 
-def table(rows: Sequence[Row], *, where: Where = ",".join, most: int = 0, full: bool = False) -> List[str]:
+def table(
+    rows: Sequence[Row], *, where: Where = ",".join, most: int = 0, full: bool = False, rest: str = ""
+) -> List[str]:
     """The rows as lines of text in columns; a note takes the place of the values.
 
     ``where`` makes a text of the names of nodes. With ``most`` there are at most so many lines, and one that counts
-    what is not shown. ``full`` has a line for each row, and for each reason why nobody can set something.
+    what is not shown, with ``rest`` behind it. ``full`` has a line for each row, and for each reason why nobody can set
+    something.
     """
     if full:
         folded = [_line([row]) for row in rows if row["status"] != UNMANAGED]
@@ -150,11 +153,11 @@ def table(rows: Sequence[Row], *, where: Where = ",".join, most: int = 0, full: 
         lines.append(text)
         if line and line.note:
             lines.extend(f"    {part}" for part in line.note.splitlines())
-    rest = folded[len(shown) :]
-    if rest:
-        nodes = {node for line in rest for node in line.rows}
-        settings = counted(sum(line.settings for line in rest), "setting")
-        lines.append(f"and {counted(len(rest), 'more line')}, {settings} on {counted(len(nodes), 'node')}")
+    left = folded[len(shown) :]
+    if left:
+        nodes = {node for line in left for node in line.rows}
+        settings = counted(sum(line.settings for line in left), "setting")
+        lines.append(f"and {counted(len(left), 'more line')}, {settings} on {counted(len(nodes), 'node')}{rest}")
     if any(NOTHING in line.cells for line in shown):
         lines.append(LEGEND)
     return lines

@@ -16,6 +16,8 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.wording import
 from ansible_collections.gpufleet.node.plugins.module_utils._node.table import LEGEND, fold, note_row, table
 from ansible_collections.gpufleet.node.plugins.plugin_utils.fleet_text import (
     EVERYTHING,
+    REST,
+    SENTENCES,
     drift,
     file_differences,
     forecast,
@@ -27,6 +29,8 @@ from ansible_collections.gpufleet.node.tests.unit.controller.playbook_runs impor
     said_by_ansible,
 )
 from ansible_collections.gpufleet.node.tests.unit.controller.report_fleet import Kind, copied, fleet
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.controller.report_fleet",)
 
@@ -35,7 +39,7 @@ STATUSES = ("drifted", "pending", "unknown", "invalid", "conflict")
 REASON = "node0 1G pages is 0, wanted 64: only the boot loader makes pages of 1 GiB"
 # What Ansible itself prints of a run.
 OF_ANSIBLE = re.compile(
-    r"(ok|changed|skipping|included|fatal): |(PLAY|TASK|RUNNING HANDLER)\b|\S+ +: ok=|\[WARNING\]: Could not match"
+    r"(ok|changed|skipping|included|fatal): |(PLAY|TASK|RUNNING HANDLER)\b|\S+ +: ok="
     # What AWX keeps is shown only to these tests.
     r"|CUSTOM STATS|\tRUN: |$"
 )
@@ -137,8 +141,20 @@ def test_every_setting_of_a_mixed_fleet_is_in_one_line_and_the_counts_add_up(
 def test_what_does_not_fit_is_counted() -> None:
     looks = {name: looked(hugepages=concern("drifted", row("gpu0", "x", effective=name))) for name in hosts(90)}
     lines = lines_of(looks)
-    assert lines[32:-1] == ["and 59 more lines, 59 settings on 59 nodes", EVERYTHING]
+    assert lines[32:-1] == [f"and 59 more lines, 59 settings on 59 nodes. {REST}"]
     assert len(lines_of(looks, detail="full")) == 1 + 90 + 1
+
+
+def test_each_way_to_the_rest_of_a_table_shows_it() -> None:
+    rows = [row("gpu0", f"x{number}") for number in range(40)]
+    looks = {name: looked(hugepages=concern("drifted", *rows)) for name in hosts(3)}
+    assert [way for way in ("--diff", "--limit", "gpufleet_detail=full") if way not in REST] == []
+    assert f"and 9 more lines, 27 settings on 3 nodes. {REST}" in lines_of(looks)
+    whole = list(drift(summarise(looks), {}, detail="brief", whole=True))
+    assert [line.split()[:4] for line in whole[1:-1]] == [["h[001-003]", "(3)", "gpu0", one["setting"]] for one in rows]
+    for lines, count in ((lines_of({"h001": looks["h001"]}), 40), (lines_of(looks, detail="full"), 120)):
+        assert sum(" gpu0 " in line for line in lines) == count
+        assert not any("more line" in line for line in lines)
 
 
 def test_what_weighs_most_comes_first_and_files_of_ours_last() -> None:
@@ -243,7 +259,7 @@ def test_a_forecast_says_what_is_changed_restarted_reset_drained_and_rebooted() 
     without = {"h150"}
     lines = forecast(looks, drained=set(hosts(100)), undrained=without, failing={"bad": "hugepages: Cannot read it."})
     assert lines == [
-        "change   h[001-200] (200): 4 changes: gpu_settings 2, container_runtime 1, hugepages 1",
+        "change   h[001-200] (200): 4 changes each: gpu_settings 2, container_runtime 1, hugepages 1",
         "restart  h[001-200] (200): docker, for container_runtime",
         "reset    h[001-200] (200): gpu[0-1,3], for gpu_settings",
         "drain    h[001-100] (100)",
@@ -262,9 +278,60 @@ def test_what_a_run_would_fail_with_on_its_way_is_foreseen_beside_what_it_change
     lines = forecast({"h1": look, "h2": look}, drained=(), failing={}, refusals=told)
     assert lines == [
         "install  h2: packages, for dcgm",
-        "change   h[1-2] (2): 1 change: mps 1",
+        "change   h[1-2] (2): 1 change each: mps 1",
         "fail     h1: mps: Cannot. Do.",
     ]
+
+
+def changing(**counts: int) -> Dict[str, Any]:
+    change = {"object": "a", "setting": "b", "before": 1, "after": 2, "scope": "effective", "takes_effect": "now"}
+    return looked(
+        list(counts), **{name: concern("drifted", changes=[change] * count) for name, count in counts.items()}
+    )
+
+
+def test_how_many_changes_which_node_would_have_is_said_by_concern_where_few_nodes_are_alike() -> None:
+    looks: Looks = {name: changing(hugepages=2, nvme_scheduler=number % 3) for number, name in enumerate(hosts(20))}
+    assert forecast(looks, drained=(), failing={}) == [
+        "change   h[001,004,007,010,013,016,019] (7): 2 changes each: hugepages 2",
+        "change   h[002,005,008,011,014,017,020] (7): 3 changes each: hugepages 2, nvme_scheduler 1",
+        "change   h[003,006,009,012,015,018] (6): 4 changes each: hugepages 2, nvme_scheduler 2",
+    ]
+    # No two of the first seven have the same.
+    looks = {name: changing(hugepages=2, nvme_scheduler=min(number, 7)) for number, name in enumerate(hosts(20))}
+    assert forecast(looks, drained=(), failing={}) == [
+        "change   h[001-020] (20): in all 9 on h[008-020] (13), 2 on h001, 3 on h002, 4 on h003, 5 on h004, "
+        "6 to 8 on 3 more nodes",
+        "change   hugepages: 2 on h[001-020] (20)",
+        "change   nvme_scheduler: 7 on h[008-020] (13), 1 on h002, 2 on h003, 3 on h004, 4 on h005, "
+        "5 to 6 on 2 more nodes",
+    ]
+    # And each has its line for who asks.
+    lines = forecast(looks, drained=(), failing={}, detail="full")
+    assert len(lines) == 8
+    assert "change   h007: 8 changes: hugepages 2, nvme_scheduler 6" in lines
+
+
+@given(st.dictionaries(st.sampled_from(hosts(30)), st.tuples(*[st.integers(0, 9)] * 3)))
+def test_the_counts_of_all_changes_add_up_however_they_are_folded(counts: Dict[str, Tuple[int, int, int]]) -> None:
+    names = ("hugepages", "nvme_scheduler", "rdma")
+    looks: Looks = {host: changing(**dict(zip(names, of))) for host, of in counts.items()}
+    lines = forecast(looks, drained=(), failing={}, detail="full")
+    found = [re.fullmatch(r"change   \S+(?: \((\d+)\))?: (\d+) changes?(?: each)?: .*", line) for line in lines]
+    assert sum(int(one[1] or 1) * int(one[2]) for one in found if one) == sum(map(sum, counts.values()))
+    brief = forecast(looks, drained=(), failing={})
+    assert len(brief) <= max(SENTENCES, 1 + len(names))
+    assert all(name in "".join(brief) for number, name in enumerate(names) if any(of[number] for of in counts.values()))
+
+
+def test_what_a_forecast_leaves_out_is_there_in_full() -> None:
+    reasons = {name: [f"reason {name}"] for name in hosts(20)}
+    looks = dict.fromkeys(reasons, looked())
+    brief, full = (
+        forecast(looks, drained=(), failing={}, reasons=reasons, detail=detail) for detail in ("brief", "full")
+    )
+    assert brief[-1] == f"and 15 more lines about 15 nodes. {EVERYTHING}"
+    assert full == [f"reboot   {name}: reason {name}" for name in reasons]
 
 
 def test_a_reboot_without_a_drain_is_what_kills_jobs() -> None:
@@ -335,7 +402,7 @@ def test_a_forecast_names_what_others_mount_and_restart_as_what_the_rest_waits_f
     mounts = concern("drifted", changes=[written], needs=["mount of /gpfs", "restart of mmfsd"])
     look = looked(["filesystems"], filesystems=mounts)
     assert forecast({"h1": look, "h2": look}, drained=(), failing={}) == [
-        "change   h[1-2] (2): 1 change: filesystems 1",
+        "change   h[1-2] (2): 1 change each: filesystems 1",
         "change   h[1-2] (2): the rest only after the mount of /gpfs, for filesystems",
         "change   h[1-2] (2): the rest only after the restart of mmfsd, for filesystems",
     ]
@@ -375,6 +442,9 @@ def test_a_check_of_equal_nodes_shows_each_change_once(kinds: Tuple[Kind, ...], 
     # Its obstacle would fail it.
     look["concerns"].pop("nvidia_persistence")
     look["to_converge"].remove("nvidia_persistence")
+    # So would those of the boot service, which is not declared here.
+    for result in look["concerns"].values():
+        result.pop("refusals", None)
     hunks = '--- /etc/docker/daemon.json\n+++ /etc/docker/daemon.json\n@@ -1 +1 @@\n-{}\n+{"debug": true}\n'
     look["concerns"]["hugepages"]["files"] = [{"path": "/etc/docker/daemon.json", "diff": hunks}]
     done = {"changed": True, "changes": [], "needs": [], "diff": look["diff"], "reboot_reasons": []}
@@ -397,6 +467,47 @@ def test_a_check_of_equal_nodes_shows_each_change_once(kinds: Tuple[Kind, ...], 
     assert alone.count("+a: 2") >= 40
 
 
+def test_a_run_of_equal_nodes_shows_each_difference_once(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
+    look = with_diff(kinds[0].found)
+    for name in ("nvidia_persistence", "nvml"):
+        look["concerns"].pop(name, None)
+    look["to_converge"] = ["hugepages", "kernel_modules"]
+    hunks = '--- /etc/docker/daemon.json\n+++ /etc/docker/daemon.json\n@@ -1 +1 @@\n-{}\n+{"debug": true}\n'
+    look["concerns"]["hugepages"]["files"] = [{"path": "/etc/docker/daemon.json", "diff": hunks}]
+    diff = {name: {"before": f"{name}: 1\n", "after": f"{name}: 2\n"} for name in look["to_converge"]}
+    done = {"changed": True, "changes": [], "needs": [], "reboot_reasons": [], "effective": {}, "boot": {}}
+    answers = {name: {**done, "diff": diff[name]} for name in diff}
+
+    def run(of: Mapping[str, Any], *arguments: str) -> Dict[str, int]:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        inventory = inventory_of(folder, dict.fromkeys(hosts(3), of), gpu_node_info=kinds[0].info, **answers)
+        output = ansible_playbook(
+            folder, inventory, "gpufleet.node.site", "--diff", "-e", "gpufleet_batches=100%", *arguments
+        )
+        # The nodes of a recording stay as they are.
+        assert "What is not in sync after the run" in output, output
+        return {text: output.count(text) for text in ("+hugepages: 2", "+kernel_modules: 2", '+{"debug": true}')}
+
+    assert run(look) == {"+hugepages: 2": 0, "+kernel_modules: 2": 0, '+{"debug": true}': 1}
+    # Tasks show theirs of one node, and where each node is asked for.
+    assert run(look, "--limit", "h002") == {"+hugepages: 2": 1, "+kernel_modules: 2": 1, '+{"debug": true}': 0}
+    assert run(look, "-e", "gpufleet_detail=full") == {
+        "+hugepages: 2": 3,
+        "+kernel_modules: 2": 3,
+        '+{"debug": true}': 0,
+    }
+    # So they do where no look could foresee it.
+    waits = copied(look)
+    waits["concerns"]["kernel_modules"].update(status="unknown", failure={"code": "no_nvml"}, msg="Cannot look.")
+    waits["waiting"] = ["kernel_modules"]
+    assert run(waits) == {"+hugepages: 2": 0, "+kernel_modules: 2": 3, '+{"debug": true}': 1}
+    # Of a file that is hidden no task may show the lines.
+    hidden = copied(look)
+    hidden["concerns"]["hugepages"]["files"] = [{"path": "/etc/docker/daemon.json", "diff": ""}]
+    assert run(hidden, "--limit", "h002") == {"+hugepages: 2": 0, "+kernel_modules: 2": 0, '+{"debug": true}': 0}
+
+
 def test_a_look_that_objects_is_a_line_and_not_its_whole_answer(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
     look = copied(kinds[0].found)
     message = "Cannot read the declaration of hugepages: unsupported option sise."
@@ -406,14 +517,29 @@ def test_a_look_that_objects_is_a_line_and_not_its_whole_answer(kinds: Tuple[Kin
     assert output.endswith("ends with 2"), output
     assert "TASK [Run the role" not in output
     # The table has it, and so has the end of the run; a node is a short line.
-    assert said_by_ansible(output) == {name: f"Nothing was done to {name}, see above." for name in hosts(3)}
-    assert f"  h[001-003] (3): hugepages: {message}" in output.splitlines()
+    assert said_by_ansible(output) == {name: f"{name} failed, see below." for name in hosts(3)}
+    assert f"  h[001-003] (3): failed: hugepages: {message}" in output.splitlines()
     assert sum(message in line for line in ours(output) if not line.startswith("[ERROR]")) == 2
     # One alone says it itself.
     one = tmp_path / "one"
     one.mkdir()
     alone = ansible_playbook(tmp_path, inventory_of(one, {"h1": look}), "gpufleet.node.site")
-    assert said_by_ansible(alone) == {"h1": f"hugepages: {message}"}
+    assert said_by_ansible(alone) == {"h1": f"h1 failed: hugepages: {message}"}
+
+
+def test_of_a_node_to_which_nothing_is_done_no_change_of_a_file_is_foreseen(
+    kinds: Tuple[Kind, ...], tmp_path: Path
+) -> None:
+    look = copied(kinds[0].found)
+    look["concerns"]["kernel_modules"]["files"] = [
+        {"path": "/etc/x", "diff": "--- /etc/x\n+++ /etc/x\n@@ -1 +1 @@\n-a\n+b\n"}
+    ]
+    look["concerns"]["hugepages"].update(status="invalid", settings=[], failure={"code": "declaration"}, msg="Cannot.")
+    look.update(failed=True, msg="hugepages: Cannot.", invalid=["hugepages"])
+    inventory = inventory_of(tmp_path, dict.fromkeys(hosts(3), look))
+    output = ansible_playbook(tmp_path, inventory, "gpufleet.node.site", "--check", "--diff")
+    assert "What would be done" in output, output
+    assert "/etc/x" not in output
 
 
 def test_a_module_that_breaks_down_is_a_line(kinds: Tuple[Kind, ...], tmp_path: Path) -> None:
@@ -465,9 +591,8 @@ def test_nodes_that_fail_for_one_cause_have_it_said_once(kinds: Tuple[Kind, ...]
     output = ansible_playbook(tmp_path, inventory, "gpufleet.node.site", "-e", "gpufleet_batches=100%")
     assert f"  h[001-003] (3): failed: {cause}" in output.splitlines(), output
     last = output.partition("PLAY [Say how it ended]")[2]
-    assert said_by_ansible(last) == {name: f"{name} failed, see above." for name in hosts(3)}
-    # Its count is not that of the fleet, which stands above.
-    assert "What is not in sync after the run, of the nodes that had work" in last.splitlines(), output
+    assert said_by_ansible(last) == {name: f"{name} failed, see below." for name in hosts(3)}
+    assert "What is not in sync after the run" in output.splitlines(), output
     assert len(re.findall(r"^h\d+ .* failed=1 ", output, flags=re.MULTILINE)) == 3
 
 
@@ -497,7 +622,7 @@ def test_who_is_ready_for_jobs_and_who_is_not_is_said_once(kinds: Tuple[Kind, ..
         f"  h[001-003] (3): Concerns in sync: 0. GPUs that respond: {kinds[0].info['node']['nvml_gpus']}." in lines
     ), output
     assert "  x[1-3] (3): hugepages is declared on the node, but not in the inventory" in lines
-    assert said_by_ansible(output) == {name: f"{name} is not ready for jobs, see above." for name in ("x1", "x2", "x3")}
+    assert said_by_ansible(output) == {name: f"{name} is not ready for jobs, see below." for name in ("x1", "x2", "x3")}
     assert output.count("not in the inventory") == 2  # The table has it too.
     assert output.endswith("ends with 2")
 

@@ -14,7 +14,8 @@ from typing import Dict, List
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.change import RemoveFile, ReplaceFile, Step
-from ansible_collections.gpufleet.node.plugins.module_utils._core.file_diff import MASKED, file_diffs, masked
+from ansible_collections.gpufleet.node.plugins.module_utils._core.file_diff import file_diffs, masked
+from ansible_collections.gpufleet.node.plugins.module_utils._core.tokens import MASKED
 from ansible_collections.gpufleet.node.tests.unit.support import build
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,6 +90,10 @@ SLOW = {
     "keys": "-----BEGIN \n" * 90000,
     "signs": "password\n" + ":\n" * 500000,
     "blank lines": ("token: |\n" + "\n" * 9) * 60000,
+    "beginnings of tokens": ("ghp_eyJ.xoxb-" * 150 + "\n") * 500,
+    "nearly random texts": ("aB-/_" * 399 + "\n") * 500,
+    "digits": ("0" * 31 + "/") * 30000,
+    "texts of two cases": (" " + "aB1/" * 8) * 30000,
 }
 
 
