@@ -91,6 +91,8 @@ class ActionModule(AskingAction):
             return {**result, **in_short(answer)}
         if answer.pop("failed", False):
             answer[REFUSED] = str(answer.pop("msg", None) or NO_ANSWER)
+            # Ansible would show it as an error, without the name of the host, above a task that succeeded.
+            answer.pop("exception", None)
         # What is empty may have been left out, and the playbooks ask for it.
         answer.update({name: [] for name, value in read.items() if value == () and name not in answer})
         # Of a fleet it is the table that shows what would change.

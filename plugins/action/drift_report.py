@@ -16,12 +16,14 @@ from ..module_utils._core.setting import DRIFTED, INVALID, UNKNOWN
 from ..module_utils._core.wording import agreeing, counted, printable
 from ..plugin_utils.answers import Look, answered
 from ..plugin_utils.arguments import ARGUMENTS
+from ..plugin_utils.failures import WOULD_FAIL, Failure, failures_in, one_line
 from ..plugin_utils.fleet_action import FleetAction
 from ..plugin_utils.fleet_text import drift, file_differences, forecast, on, verdict, where
-from ..plugin_utils.playbooks import DRAINED, FAILURE, FAILURES, OF_CLUSTER
+from ..plugin_utils.playbooks import DRAINED, FAILURE, FAILURES, NO_REPORT, OF_CLUSTER
 from ..plugin_utils.summary import REFUSED, UNREACHABLE, registered, stopped, summarise, went_away
 
 NO_BACKEND = "none"
+FAIL = "fail"
 # Codes of refusals for want of packages that a role installs before it runs its module, with what declares them.
 PACKAGES = {"no_package": "", "no_runtime": "container_toolkit_version"}
 NOT_STARTED = "not started: {}, because too many nodes failed: {}. Fix the cause, then run it again"
@@ -50,14 +52,16 @@ class ActionModule(FleetAction):
             for host, look in found.items()
             if went_away(look, in_play=host in answering)
         }
+        folds = arguments["detail"] == "brief" and (summary.total > 1 or _hides_files(summary.looks))
+        failing: Dict[str, Failure] = {}
         if arguments["forecast"]:
-            lines = self._forecast(arguments, looks, summary.looks, variables)
-            # Ansible shows the difference of a task only where it changed something, and a look changes nothing.
-            lines += file_differences(summary.looks)
+            lines, failing = self._forecast(arguments, found, summary.looks, variables)
         else:
             not_started, failed = stopped(variables["hostvars"], found)
-            lines = list(drift(summary, gone, detail=arguments["detail"]))
+            lines = list(drift(summary, gone, detail=arguments["detail"], whole=bool(self._task.diff)))
             lines[-1:-1] = [NOT_STARTED.format(on(not_started), where(failed))] if not_started else []
+            # Ansible shows the difference of a task only where it changed something, and a look changes nothing.
+            lines += file_differences(summary.looks) if arguments["files"] and folds else ()
         display = Display()
         for line in ("", arguments["title"], *(f"  {line}" for line in lines)):
             display.display(printable(line))
@@ -67,7 +71,11 @@ class ActionModule(FleetAction):
             "counts": summary.counts,
             "nodes": summary.nodes,
             "reboot_reasons": summary.reboot_reasons,
-            "refused": [host for host, look in looks.items() if look.get(REFUSED)],
+            "differences_folded": folds,
+            "unforeseen": {
+                host: names for host, look in summary.looks.items() for names in (_unforeseen(look),) if names
+            },
+            "failing": {host: {"how": one.how, "causes": list(one.causes)} for host, one in failing.items()},
         }
         bad = [(name, status) for status in NOT_RIGHT for name in summary.nodes[status]]
         result["verdicts"] = {
@@ -81,32 +89,75 @@ class ActionModule(FleetAction):
 
     @staticmethod
     def _forecast(
-        arguments: Mapping[str, Any], looks: Mapping[str, Look], read: Mapping[str, Look], variables: Mapping[str, Any]
-    ) -> List[str]:
-        """``looks`` as they were registered, and as ``read_look`` has them."""
+        arguments: Mapping[str, Any],
+        found: Mapping[str, Optional[Look]],
+        read: Mapping[str, Look],
+        variables: Mapping[str, Any],
+    ) -> Tuple[List[str], Dict[str, Failure]]:
+        """What would be done, and where the run would fail. The looks are as they were registered, and read."""
         playbook, register, clusters = arguments["forecast"], arguments["register"], arguments["clusters"]
         hostvars = variables["hostvars"]
+        known = {host: hostvars.raw_get(host) for host in found}
+        looks: Dict[str, Look] = {host: look or {} for host, look in found.items()}
         left = set(variables.get("groups", {}).get("gpufleet_left_drained", ()))
         chosen, reasons = _begun(playbook, [host for host in looks if answered(looks[host])], hostvars, register, left)
-        in_part = {host for host in looks if playbook == "site" and _fails_in_part(hostvars.raw_get(host), looks[host])}
+        in_part = {
+            host
+            for host, look in looks.items()
+            if playbook == "site" and answered(look) and _fails_in_part(known[host], look)
+        }
         chosen |= in_part
         drained = {host for host in chosen if host in left or playbook != "site" or is_disruptive(looks[host])}
-        failing = {host: str(look[REFUSED]) for host, look in looks.items() if look.get(REFUSED)}
-        for host in looks:
-            if host not in failing and FAILURE in hostvars.raw_get(host):
-                failing[host] = str(hostvars[host][FAILURE])
-        return forecast(
+        failing = {
+            host: _with_other_concerns(failure, read[host]) if looks[host].get(REFUSED) else failure
+            for host, failure in failures_in(known, found, variables["ansible_play_hosts"]).items()
+        }
+        # Where nothing is done because a declaration is wrong, the other concerns may be refused all the same.
+        asked = [host for host in looks if host in chosen or looks[host].get(REFUSED)] if reasons is None else ()
+        refusals = [
+            (host, verb, text)
+            for host, verb, text in _refusals({host: read[host] for host in asked}, hostvars)
+            if host not in failing or (text not in failing[host].causes if verb == FAIL else host in in_part)
+        ]
+        lines = forecast(
             {host: looks[host] for host in looks if host in chosen or host in failing},
-            clusters={host: len(found["changes"]) for host, found in clusters.items() if host in looks},
+            clusters={host: len(its["changes"]) for host, its in clusters.items() if host in looks},
             drained={host for host in drained if _backend(hostvars[host]) != NO_BACKEND},
             undrained={
                 host for host in drained if _backend(hostvars[host]) == NO_BACKEND and _ends(playbook, looks[host])
             },
-            failing=failing,
+            failing={host: failure.text for host, failure in failing.items()},
             in_part=in_part,
-            refusals=_refusals({host: read[host] for host in chosen}, hostvars) if reasons is None else (),
+            refusals=refusals,
             reasons=reasons,
-        ) or [NOTHING[playbook]]
+            detail=arguments["detail"],
+        )
+        for host, verb, text in refusals:
+            if verb == FAIL:
+                failing[host] = failing.get(host, Failure(WOULD_FAIL)).also(text)
+        lines = lines or [NOTHING[playbook]]
+        lines += file_differences({host: read[host] for host in chosen}) if reasons is None else ()
+        return lines, failing
+
+
+def _hides_files(looks: Mapping[str, Look]) -> bool:
+    """Whether one of the files that would change is not to be shown, which only a look knows."""
+    results = [result for look in looks.values() for result in look.get("concerns", {}).values()]
+    return any(not one["diff"] for result in results for one in result.get("files", ()))
+
+
+def _unforeseen(look: Look) -> List[str]:
+    """The concerns that a run would converge, and of which this look cannot say what would change."""
+    results = look.get("concerns", {})
+    return [name for name in look.get("to_converge", ()) if name not in results or "failure" in results[name]]
+
+
+def _with_other_concerns(failure: Failure, look: Look) -> Failure:
+    """The failure of a host to which nothing is done, with what other concerns of it would fail with."""
+    for name, result in look.get("concerns", {}).items():
+        if "failure" in result and name not in look["waiting"]:
+            failure = failure.also(one_line(f"{name}: {result['msg']}"))
+    return failure
 
 
 def _refusals(looks: Mapping[str, Look], hostvars: Any) -> List[Tuple[str, str, str]]:
@@ -118,17 +169,19 @@ def _refusals(looks: Mapping[str, Look], hostvars: Any) -> List[Tuple[str, str, 
             for one in results[name]["refusals"]:
                 declares = PACKAGES.get(one["code"])
                 installs = declares is not None and (not declares or hostvars[host].get(declares))
-                text = f"packages, for {name}" if installs else f"{name}: {one['msg']}"
-                found.append((host, "install" if installs else "fail", text))
+                text = f"packages, for {name}" if installs else one_line(f"{name}: {one['msg']}")
+                found.append((host, "install" if installs else FAIL, text))
     return found
 
 
 def _fails_in_part(variables: Mapping[str, Any], look: Look) -> bool:
-    """Whether the run does on a node what it can, and then fails for one of its concerns, or for its cluster."""
+    """Whether the run does on a node what it can, and then fails for one of its concerns, its cluster or the report."""
     if look.get(REFUSED):
         # That of the second look, which objects to concerns. Where a declaration is wrong, nothing is done.
         return not look.get("invalid")
-    return FAILURE in variables and (FAILURES in variables or str(variables[FAILURE]).startswith(OF_CLUSTER))
+    if FAILURE in variables:
+        return FAILURES in variables or str(variables[FAILURE]).startswith(OF_CLUSTER)
+    return NO_REPORT in variables
 
 
 def _begun(

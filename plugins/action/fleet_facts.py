@@ -15,7 +15,6 @@ from ..plugin_utils.deliver import deliver, place_of
 from ..plugin_utils.destination import check
 from ..plugin_utils.fleet_action import FleetAction
 from ..plugin_utils.fleet_facts import NAME, document, missing
-from ..plugin_utils.fleet_text import where
 from ..plugin_utils.report.as_json import by_lines
 from ..plugin_utils.summary import groups_of, now, registered
 
@@ -33,8 +32,7 @@ class ActionModule(FleetAction):
         infos = registered(variables["hostvars"], variables["ansible_play_hosts_all"], arguments["info"])
         found = document(infos, groups_of(variables, infos), generated=now())
         without = missing(found["nodes"])
-        sentence = f"{counted(len(without), 'node')} without facts: {where(list(without))}"
-        result: Dict[str, Any] = {"missing": without, "sentence": sentence, "nodes_total": len(infos)}
+        result: Dict[str, Any] = {"missing": without, "nodes_total": len(infos)}
         try:
             check(arguments["dest"], goal=GOAL)
             place = place_of(arguments["dest"], NAME)

@@ -11,7 +11,6 @@ from ..plugin_utils.arguments import ARGUMENTS
 from ..plugin_utils.deliver import deliver
 from ..plugin_utils.destination import check
 from ..plugin_utils.fleet_action import FleetAction
-from ..plugin_utils.fleet_text import about
 from ..plugin_utils.report import as_html, as_json, as_junit, as_prometheus
 from ..plugin_utils.report.model import Host, Report, build
 from ..plugin_utils.summary import groups_of, now, registered, went_away
@@ -48,9 +47,6 @@ class ActionModule(FleetAction):
                 generated=now(),
             )
             result["summary"] = report.summary
-            result["sentences"] = {
-                status: about(status.replace("_", " "), names) for status, names in report.totals.nodes.items() if names
-            }
             dest, headers = arguments["dest"], arguments["headers"]
             for name, write in WRITERS.items():
                 if name in arguments["formats"]:

@@ -34,17 +34,16 @@ class ActionModule(FleetAction):
     def act(self, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Dict[str, Any]:
         hosts: Dict[str, List[str]] = {}
         # Of a play in batches those of this one: the others were told of, or will be.
-        for host in variables["ansible_play_batch"]:
+        everyone = variables["ansible_play_hosts_all"] if arguments["include_failed"] else ()
+        for host in everyone or variables["ansible_play_batch"]:
             # As they are: what a host answered is no template.
             for text in dict.fromkeys(texts_of(variables["hostvars"].raw_get(host), arguments["variables"])):
                 hosts.setdefault(text, []).append(host)
         told = [
             text for text in sorted(hosts, key=lambda text: -len(hosts[text])) if len(hosts[text]) >= arguments["least"]
         ]
-        display = Display()
-        if told:
-            display.display("")
-            display.display(arguments["title"])
-        for text in told:
-            display.display(printable(f"  {on(hosts[text])}: {text}"))
+        if told and arguments["title"]:
+            display = Display()
+            for line in ("", arguments["title"], *(f"  {on(hosts[text])}: {text}" for text in told)):
+                display.display(printable(line))
         return {"told": told}

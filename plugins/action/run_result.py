@@ -7,18 +7,15 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping
 
 from ..module_utils._core.setting import IN_SYNC
-from ..plugin_utils.answers import Look, answered
 from ..plugin_utils.arguments import ARGUMENTS
+from ..plugin_utils.failures import Failure, failures_in, sentences
 from ..plugin_utils.fleet_action import FleetAction
-from ..plugin_utils.playbooks import DRAINED, FAILURE, LEFT_DRAINED, REPORT
-from ..plugin_utils.summary import REFUSED, Summary, registered, stopped, summarise, went_away
+from ..plugin_utils.playbooks import DRAINED, LEFT_DRAINED, REPORT
+from ..plugin_utils.summary import Summary, registered, stopped, summarise
 
 NAME = "gpufleet_run"
 # It grows with a field that is taken away or means something else, and not with one that is added.
 SCHEMA = 1
-NO_ANSWER = "it did not respond"
-GONE = "it stopped responding"
-UNSAID = "see the output of the run"
 
 
 class ActionModule(FleetAction):
@@ -34,7 +31,13 @@ class ActionModule(FleetAction):
         looks = registered(hostvars, hosts, register) if register else {}
         summary = summarise({host: look or {} for host, look in looks.items()}, arguments["clusters"])
         left = set(variables.get("groups", {}).get(LEFT_DRAINED, ()))
-        answering = set(variables["ansible_play_hosts"])
+        # Of what is only predicted, none is drained that was not before.
+        noted = {} if self._task.check_mode else known
+        drained = {host: noted.get(host, {}).get(DRAINED, host in left) for host in hosts}
+        failures = failures_in(known, looks or dict.fromkeys(hosts), variables["ansible_play_hosts"])
+        for host, one in arguments["foreseen"].items():
+            failures[host] = Failure(one["how"], tuple(one["causes"]))
+        said = sentences(failures)
         kept: Dict[str, Any] = {
             "schema": SCHEMA,
             "playbook": arguments["playbook"],
@@ -43,33 +46,18 @@ class ActionModule(FleetAction):
             "nodes_total": len(hosts),
             "nodes": summary.nodes,
             "settings": summary.counts,
-            "failed": {
-                host: cause
-                for host in hosts
-                for cause in (_cause(known[host], looks.get(host, {} if register else None), host in answering),)
-                if cause
-            },
+            "failed": {host: failure.text for host, failure in failures.items()},
             "not_started": stopped(hostvars, hosts)[0],
-            "drained": [host for host in hosts if known[host].get(DRAINED, host in left) is True],
-            "perhaps_drained": [host for host in hosts if known[host].get(DRAINED) == "perhaps"],
+            "drained": [host for host in hosts if drained[host] is True],
+            "perhaps_drained": [host for host in hosts if drained[host] == "perhaps"],
             "needs": _needs(summary),
             "report": next((list(one[REPORT].get("files", ())) for one in known.values() if REPORT in one), []),
         }
-        return {"result": kept, "ansible_stats": {"data": {NAME: kept}, "per_host": False, "aggregate": False}}
-
-
-def _cause(variables: Mapping[str, Any], look: Any, answering: bool) -> str:
-    """Why a host has failed so far, or will at the end of the run; empty where it has not. ``look`` may be None."""
-    if FAILURE in variables:
-        return " ".join(str(variables[FAILURE]).removeprefix("failed: ").split())
-    found: Look = look or {}
-    if look is not None and not answered(found):
-        return str(found.get("msg") or NO_ANSWER)
-    if REFUSED in found:
-        return " ".join(str(found[REFUSED]).split())
-    if answering:
-        return ""
-    return GONE if went_away(look, in_play=False) else UNSAID
+        return {
+            "result": kept,
+            "failures": {host: {"lines": one.lines, "sentence": said[host]} for host, one in failures.items()},
+            "ansible_stats": {"data": {NAME: kept}, "per_host": False, "aggregate": False},
+        }
 
 
 def _needs(summary: Summary) -> Dict[str, List[str]]:

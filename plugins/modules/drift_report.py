@@ -34,13 +34,19 @@ options:
     default: Drift
   detail:
     description:
-      - V(brief) has one line for a finding that many hosts, or many objects of a kind, have in common, and counts the
-        lines that do not fit on a screen.
+      - V(brief) has one line for a finding that many hosts, or many objects of a kind, have in common. Of several hosts
+        it counts the lines that do not fit on a screen, unless the task is in diff mode.
       - V(devices) adds the table of devices, which is always there for a single host.
       - V(full) has one line per setting and host, and one for each reason why something cannot be set.
     type: str
     choices: [brief, devices, full]
     default: brief
+  files:
+    description:
+      - In diff mode, also show how files of other software would change, each difference once for all hosts that have
+        the same, if RV(differences_folded). A forecast shows it anyway.
+    type: bool
+    default: false
   forecast:
     description:
       - Instead of the table, print what this playbook would do to the hosts, for check mode; what would be changed,
@@ -152,9 +158,22 @@ verdicts:
   returned: always
   type: dict
   sample: {"h1": {"status": "drifted", "sentence": "h1 has drifted: hugepages"}}
-refused:
-  description: The hosts that M(gpufleet.node.assess_node) refused, such as those with a wrong declaration.
+differences_folded:
+  description:
+    - Whether the differences are for the tables of this action, and tasks need not show them for each host. So it is
+      for several hosts with O(detail=brief), and where C(gpufleet_no_diff) hides a file.
   returned: always
-  type: list
-  elements: str
+  type: bool
+unforeseen:
+  description:
+    - The concerns that a run would converge although the look could not say what would change, by host. Their tasks are
+      the first to know their differences.
+  returned: always
+  type: dict
+  sample: {"h1": ["container_runtime"]}
+failing:
+  description: The hosts on which the run would fail, by O(forecast); C(how) is said of the host, and has the C(causes).
+  returned: always
+  type: dict
+  sample: {"h1": {"how": "failed", "causes": ["hugepages: Cannot read the declaration of hugepages: ..."]}}
 """

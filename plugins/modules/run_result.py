@@ -28,6 +28,11 @@ options:
     description: What was found in the clusters of the hosts, by host, from P(gpufleet.node.plugin_findings#filter).
     type: dict
     default: {}
+  foreseen:
+    description: Why the run would fail on hosts, as M(gpufleet.node.drift_report) returns it as C(failing), in
+      check mode.
+    type: dict
+    default: {}
   finished:
     description: Whether the playbook came to its end. Ansible ends it early when no host of a batch is left.
     type: bool
@@ -82,7 +87,7 @@ result:
     failed:
       description: The cause of each node that failed, by its name.
       type: dict
-      sample: {"n3": "it did not respond"}
+      sample: {"n3": "did not respond: timed out"}
     not_started:
       description: The nodes of the batches that were not started because too many nodes had failed.
       type: list
@@ -107,4 +112,11 @@ result:
       type: list
       elements: str
       sample: ["https://reports.example.com/gpufleet/gpufleet-report.json"]
+failures:
+  description:
+    - For each node that failed, C(lines) with its causes, one each, and the C(sentence) that it is to fail with, which
+      leaves out the causes that other nodes have too.
+  returned: always
+  type: dict
+  sample: {"n3": {"lines": ["did not respond: timed out"], "sentence": "n3 did not respond: timed out"}}
 """

@@ -78,6 +78,7 @@ _result = mapping(
     files=rows(path=_text, diff=_text),
     refusals=rows(code=_text, msg=_text),
     needs=listed(_text),
+    restarts=listed(_text),
     unmanaged=rows(object=_text, setting=_text, reason=_text),
     unmanaged_total=count,
     conflicts=_conflicts,

@@ -31,10 +31,12 @@ FAILURE = "gpufleet_failure"
 # The concerns that failed, with their causes; and how the failure of a cluster begins, which is not one of the node.
 FAILURES = "__gpufleet_failures"
 OF_CLUSTER = "failed in Kubernetes, not on the node"
-# What else a run notes: the hosts that an earlier one left drained, what the gate between batches says, and the report.
+# What else a run notes: the hosts that an earlier one left drained, what the gate between batches says, and the report,
+# or on one host why there is none.
 LEFT_DRAINED = "gpufleet_left_drained"
 GATE = "gpufleet_gate"
 REPORT = "gpufleet_report"
+NO_REPORT = "gpufleet_no_report"
 
 # How much a look answers, and how much is printed of it.
 # Ansible reads these before a play has hosts, so their values in the inventory would be silently ignored.

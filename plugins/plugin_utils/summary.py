@@ -22,7 +22,7 @@ REFUSED = "refused"
 # Groups that the playbooks make while they run, and Ansible's own for hosts without any.
 NO_GROUPS = {
     *("ungrouped", "gpufleet_delegates", "gpufleet_managed", "gpufleet_left_drained", "gpufleet_previewed"),
-    "gpufleet_refused",
+    *("gpufleet_refused", "gpufleet_held", "gpufleet_failed"),
     *("gpufleet_to_reboot", "gpufleet_to_repartition", "gpufleet_to_remove", "gpufleet_to_converge"),
 }
 # From best to worst: a node is called by the worst thing found on it. Where a declaration is invalid, nothing is done.

@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.node.tests.kubernetes.plugin_cluster import (
 )
 
 CONNECTIONS = Path(__file__).resolve().parents[1] / "bench" / "scale" / "connection"
-FIRST = "Tell Kubernetes how to hand out GPUs"
+FIRST = "Tell Kubernetes how to allocate GPUs"
 TAINT = {"key": "nvidia.com/gpu", "value": "present"}
 # One line of the inventory, as docs/sharing.md has it.
 THREE = {"device_plugin_replicas": 3}
@@ -186,7 +186,7 @@ def test_the_shares_are_offered_or_the_node_is_named_as_pending(
     said = told(outcomes, FIRST)
     assert "far-1: offers 2 nvidia.com/gpu, and must offer 6 nvidia.com/gpu. It is pending until" in said
     assert "dev-1" not in said
-    assert "far-1: the DRA driver and the device plugin both hand out its GPUs" in said
+    assert "far-1: the DRA driver and the device plugin both offer its GPUs" in said
 
 
 def test_absent_restores_the_nodes_and_leaves_what_a_daemonset_reads(

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
@@ -192,8 +193,10 @@ def test_a_cluster_that_is_away_fails_its_nodes_alone_and_by_name(broken: Fleet)
     done = broken.runs["site"]
     assert done.status == 2
     assert "PATCH /api/v1/nodes/dev-1" in broken.requests["site"]
-    said = {one.host: one.said for one in done.outcomes if one.play == "Say how it ended" and not one.ok}
+    # One of them says why they failed after it has.
+    said = {one.host: one.said for one in done.outcomes if one.play == "Say how it ended" and one.said}
     assert sorted(said) == ["a-1", "a-2", "far-1", "none-1"]
+    assert re.findall(r"^(\S+) +: .* failed=1 ", done.printed, flags=re.MULTILINE) == sorted(said)
     cause = "failed in Kubernetes, not on the node: gone.invalid, which device_plugin_host names, is unreachable"
     assert cause in said["far-1"]
     assert "not on the node: Cannot say what it has to offer: no NVML." in said["none-1"]

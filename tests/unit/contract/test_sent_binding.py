@@ -190,10 +190,13 @@ def test_the_first_check_of_a_bare_node_by_ansible_plans_its_gpus_and_writes_not
     output = ansible_playbook(
         tmp_path, {"hosts": {"bare": here}, "vars": declared}, "gpufleet.node.site", "--check", "--diff"
     )
-    assert output.endswith("ends with 0"), output
     assert tree(root) == before
     forecast = output[output.index("What would be done\n") :]
+    # A recorded machine has no programs, and nothing else would fail on it.
+    assert output.endswith("ends with 2"), output
+    assert re.findall(r"bare would fail: .*", output)[-1].count("Cannot ") == 1
+    assert "Cannot run systemctl: it is not installed" in forecast
     assert re.search(r"bare: \d+ changes: .*nvidia_persistence \d+, mig_layout \d+, gpu_settings \d+\n", forecast)
     assert '"unknown": []' in forecast
     # The roles of these would find no binding.
-    assert re.search(r"bare +: .* changed=2 .* failed=0 .* rescued=0 ", output)
+    assert re.search(r"bare +: .* changed=2 .* failed=1 .* rescued=0 ", output)

@@ -225,7 +225,7 @@ def test_a_batch_that_loses_nodes_is_finished_and_the_next_run_goes_on_with_thos
     again = fleet.site("-e", "drain_backend=slurm", "-e", "gpufleet_batches=1,3")
     assert (again.status, again.log[:2]) == (0, ["drained n4", "in_service n4"])
     assert sorted(again.log[2:]) == ["present n3", "present n5", "present n6"]
-    assert "4 of 4 nodes are in sync" in again.text
+    assert "6 of 6 nodes are in sync" in again.text
 
 
 def test_nothing_is_touched_where_the_scheduler_does_not_answer(fleet: Fleet) -> None:

@@ -85,7 +85,7 @@ def test_hosts_that_were_looked_at_are_in_their_cluster_unless_something_is_in_t
     assert found["unreadable"] == {"blind": "Cannot say what it has to offer: no NVML."}
     as_it_is = "left as it is in Kubernetes, because"
     assert found["left_out"] == [
-        f"layout,waiting: {as_it_is} its MIG layout is not in sync, and what Kubernetes hands out follows from it.",
+        f"layout,waiting: {as_it_is} its MIG layout is not in sync, and what Kubernetes allocates follows from it.",
         f"failed,refused: {as_it_is} the run failed there.",
     ]
     assert fleet_clusters(["fine", "drifted"], hostvars, "look", settled=True)["clusters"][0]["hosts"] == ["fine"]
@@ -172,9 +172,9 @@ def test_what_is_alike_on_many_nodes_is_one_line() -> None:
         "Left alone: n/c is read by x.",
         "k/r: Flux manages this ConfigMap too, and may undo what was written.",
         "Left alone: k/r is read by y.",
-        "h[001-002]: the DRA driver and the device plugin both hand out its GPUs, so a GPU may be given away twice. "
+        "h[001-002]: the DRA driver and the device plugin both offer its GPUs, so a GPU may be allocated twice. "
         "Turn one of them off there.",
-        "Whether the DRA driver hands out GPUs too is not known: Cannot look.",
+        "Whether the DRA driver offers GPUs too is not known: Cannot look.",
     ]
 
 
