@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import errno
-import json
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core import declared
@@ -17,6 +16,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.exposure import BELIEVED, exposed
 from ansible_collections.gpufleet.node.plugins.module_utils._core.nearest import did_you_mean
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Files
+from ansible_collections.gpufleet.node.plugins.module_utils._core.record import Damaged, parse
 from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options import SHARED_OPTIONS
 from ansible_collections.gpufleet.node.plugins.module_utils._core.value import frozen
 from ansible_collections.gpufleet.node.plugins.module_utils._core.version import VERSION
@@ -91,11 +91,11 @@ def _load_one(files: Files, name: str, known: Sequence[str]) -> StoredDeclaratio
         fault = exposed(files, path, matter=BELIEVED)
         if fault:
             raise _broken(path, fault, PROTECT)
-        document = json.loads(files.read(path))
+        document = parse(files.read(path))
     except OSError as error:
         denied = error.errno in (errno.EACCES, errno.EPERM)
         raise _broken(path, error.strerror or str(error), "run as root" if denied else WRITE_AGAIN) from error
-    except (ValueError, RecursionError) as error:
+    except Damaged as error:
         raise _broken(path, f"the file is damaged: {error}") from error
     if not isinstance(document, dict):
         raise _broken(path, "the file is damaged: it does not hold a mapping")

@@ -23,6 +23,9 @@ description:
     info)). Texts that do not amount to the declaration are refused, for all engines of the call. Docker
     19.03 and 20.10 have no C(--validate), so keys of C(daemon.json) with which they do not start are refused as well,
     and so are files that the installed release of containerd cannot read.
+  - Files that are as declared are validated as well if the daemon has not started with them yet, C(daemon.json) if it
+    has keys that not every release of Docker knows. If the daemon does not start with them, its C(next start) has
+    drifted, and the run fails, because only the owner of the file can correct that.
   - Files are replaced atomically, and in such an order that a run that is killed leaves files that the engine accepts.
     The files that were found are kept in C(/var/lib/gpufleet/), and those with which the daemon was last healthy in
     C(/run/gpufleet/).

@@ -28,7 +28,8 @@ description:
     boot, and RV(reboot_reasons) says what uses it.
   - When the list of blocked modules or a parameter changes for a module that is on disk, the initramfs of all installed
     kernels is rebuilt with C(update-initramfs) or C(dracut), if one of them is installed, because it may contain the
-    module and a copy of the file. On a system of rpm-ostree it is left alone.
+    module and a copy of the file. On openSUSE and SUSE with grub2-bls or systemd-boot, C(sdbootutil mkinitrd) rebuilds
+    those of the running snapshot, and on a system of rpm-ostree the initramfs is left alone.
   - The new images are then listed with C(lsinitramfs) or C(lsinitrd), if it is installed. If an image contains the
     module but not the file, as dracut builds it with C(hostonly=no), the run fails and names the option to change.
     Until that is corrected RV(status) is V(drifted), and each run builds the images again.

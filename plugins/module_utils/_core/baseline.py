@@ -18,7 +18,7 @@ from .change import ReplaceFile, RoomAction, Step
 from .errors import CannotLook
 from .exposure import BINDING_FOLDER, PROGRAM_FOLDER
 from .protocols import TEMPORARY, temporary_of
-from .record import read_record
+from .record import Damaged, listed, read_record
 from .setting import Scalar, Setting
 from .value import frozen
 
@@ -92,9 +92,9 @@ def _baseline(document: Any) -> Baseline:
         (_text(entry["identity"]), _text(entry["setting"])): BaselineValue(
             _scalar(entry["effective"]), _scalar(entry["boot"])
         )
-        for entry in document["values"]
+        for entry in listed(document["values"])
     }
-    begun = frozenset((_text(identity), _text(setting)) for identity, setting in document.get("begun", ()))
+    begun = frozenset((_text(identity), _text(setting)) for identity, setting in listed(document.get("begun", [])))
     return Baseline(
         values=values,
         folders=_paths(document["folders"]),
@@ -106,20 +106,20 @@ def _baseline(document: Any) -> Baseline:
 def _scalar(value: object) -> Scalar:
     if value is None or (isinstance(value, (str, int)) and not isinstance(value, bool)):
         return value
-    raise TypeError(f"{value!r} is not the value of a setting")
+    raise Damaged(f"{value!r:.80} is not the value of a setting")
 
 
 def _paths(value: object) -> Tuple[str, ...]:
-    paths = tuple(map(_text, value)) if isinstance(value, list) else ("",)
+    paths = tuple(map(_text, listed(value)))
     if all(os.path.isabs(path) and "\0" not in path for path in paths):
         return paths
-    raise TypeError(f"{value!r} are not absolute paths")
+    raise Damaged(f"{value!r:.80} are not absolute paths")
 
 
 def _text(value: object) -> str:
     if isinstance(value, str):
         return value
-    raise TypeError(f"{value!r} is not a string")
+    raise Damaged(f"{value!r:.80} is not a string")
 
 
 def save(files: Files, concern: str, settings: Iterable[Setting], steps: Iterable[Step]) -> FrozenSet[Key]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Sequence, Tuple
 
 from .nearest import QUESTION
-from .setting import Scalar
+from .setting import DRIFTED, Scalar
 from .wording import printable
 
 if TYPE_CHECKING:
@@ -92,6 +92,11 @@ class CannotLook(GpuFleetError):
 
     code = "cannot_look"
 
+    def with_drift(self, settings: Sequence[Setting]) -> CannotLook:
+        """The same error, with those of the settings that are known to differ all the same."""
+        self.settings = tuple(setting for setting in settings if setting.status == DRIFTED)
+        return self
+
 
 class NotPermitted(GpuFleetError):
     """We lack a right: not root, a read-only file system."""
@@ -105,17 +110,19 @@ class OwnedByAnother(GpuFleetError):
     code = "conflict"
 
 
-def refuse_all(refusals: Sequence[OwnedByAnother], conflicts: Tuple[Any, ...] = ()) -> None:
+def refuse_all(refusals: Sequence[GpuFleetError], conflicts: Tuple[Any, ...] = (), *, by_object: bool = False) -> None:
     """Raise the first of them with the others in its message, so that one run shows every line to correct.
 
-    Returns if there are none. ``conflicts`` become those of the error.
+    Returns if there are none. ``conflicts`` become those of the error. A cause is named once, as one line of a file may
+    be about many objects, but for ``by_object``: there each object has its own.
     """
     if not refusals:
         return
     first = refusals[0]
-    # One line of a file may be about many objects.
-    causes = {one.cause: one.statement for one in reversed(refusals)}
-    others = [causes[cause] for cause in dict.fromkeys(one.cause for one in refusals) if cause != first.cause]
+    statements: Dict[str, str] = {}
+    for one in refusals:
+        statements.setdefault(one.statement if by_object else one.cause, one.statement)
+    others = [*statements.values()][1:]
     if others:
         first.args = (printable(f"{first} Also cannot {_ended('; '.join(others), '.')}"),)
     first.conflicts = conflicts
@@ -138,6 +145,12 @@ class Refused(GpuFleetError):
     code = "refused"
 
 
+class MissingProgram(Refused):
+    """A program is not installed without which a step fails."""
+
+    code = "no_program"
+
+
 class NotSent(GpuFleetError):
     """A file of the controller is needed that did not come: the module asks for it, and runs again."""
 
@@ -148,6 +161,12 @@ class NotInEffect(GpuFleetError):
     """The value was written and accepted, and is not what the machine now says."""
 
     code = "not_in_effect"
+
+
+class NoPackage(NotInEffect):
+    """Something is missing that packages bring, which the role installs first."""
+
+    code = "no_package"
 
 
 def not_understood(path: str, cause: str) -> CannotLook:

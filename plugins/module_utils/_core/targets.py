@@ -12,12 +12,13 @@ have made, is replaced by the file and removed as one.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Iterator, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, Tuple
 
 from .change import RemoveFile, ReplaceFile, RoomAction
-from .errors import OwnedByAnother
+from .errors import OwnedByAnother, refuse_all
 from .exposure import is_ours
 from .protocols import TEMPORARY
 
@@ -66,6 +67,12 @@ def fault_of(files: Files, path: str, *, removes: bool = False) -> Tuple[str, st
     return cause, "replace it with a regular file, or remove it"
 
 
+def remedy(error: OSError) -> str:
+    """The next step where something else is in place of a file of this collection; empty for other errors."""
+    misplaced = error.errno in (errno.EISDIR, errno.ELOOP) and in_our_folder(str(error.filename))
+    return "remove what is in place of the file, then run again" if misplaced else ""
+
+
 def read_only_folder(files: Files, path: str) -> str:
     """The folder in which even root cannot write or remove a file, by access(2); empty if root can.
 
@@ -79,27 +86,28 @@ def read_only_folder(files: Files, path: str) -> str:
 
 
 def refuse_links(plan: Plan, files: Files, *, permanent: bool) -> None:
-    """Raise ``OwnedByAnother`` before the first step, and in a look, for the first file that must not be touched.
+    """Raise ``OwnedByAnother`` before the first step, and in a look, for all files that must not be touched.
 
     A managed file that is a link is not in sync whatever it points to: nothing says who changes that, and when. With
     ``permanent: false`` only what a step writes counts.
     """
+    # Each with whether it would be removed.
+    paths: Dict[str, bool] = {}
     if permanent:
         identities = (setting.identity for setting in plan.settings if setting.identity.startswith("/"))
-        for path in (*plan.files, *identities):
-            if is_managed(path) and files.link(path):
-                _refuse(path, plan, files)
+        links = (path for path in (*plan.files, *identities) if is_managed(path) and files.link(path))
+        paths.update(dict.fromkeys(links, False))
     for step in plan.steps:
         for path in targets_of(step):
-            _refuse(path, plan, files, removes=isinstance(step.action, RemoveFile))
-
-
-def _refuse(path: str, plan: Plan, files: Files, *, removes: bool = False) -> None:
-    cause, hint = fault_of(files, path, removes=removes)
-    if cause:
-        error = OwnedByAnother("remove {}" if removes else "write {}", object=path, cause=cause, hint=hint)
-        error.settings = plan.settings
-        raise error
+            paths.setdefault(path, isinstance(step.action, RemoveFile))
+    refusals = []
+    for path, removes in paths.items():
+        cause, hint = fault_of(files, path, removes=removes)
+        if cause:
+            error = OwnedByAnother("remove {}" if removes else "write {}", object=path, cause=cause, hint=hint)
+            error.settings = plan.settings
+            refusals.append(error)
+    refuse_all(refusals, plan.conflicts, by_object=True)
 
 
 def targets_of(step: Step) -> Iterator[str]:

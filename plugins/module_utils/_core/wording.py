@@ -25,6 +25,11 @@ def first_of(texts: Sequence[str], most: int) -> str:
     return f"{', '.join(texts[:most])}{more}"
 
 
+def lines_named(numbers: Sequence[int]) -> str:
+    """``line 3``, ``lines 3, 5``."""
+    return f"{agreeing(len(numbers), 'line', 'lines')} {', '.join(map(str, numbers))}"
+
+
 def printable(text: str) -> str:
     r"""A text as one line that a terminal shows and does not obey: escapes are those of Python, ``\x1b``.
 

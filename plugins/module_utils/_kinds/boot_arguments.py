@@ -6,13 +6,16 @@
 
 from __future__ import annotations
 
-from typing import Sequence, Tuple
+from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 from .._core.change import Change, Step
 from .._core.setting import BOOT
 from .._core.value import frozen, replace
 from .._linux import bootloader
 from .._linux.bootloader import Arguments, BootLoader
+
+if TYPE_CHECKING:
+    from .._linux.grub_defaults import Overwrite
 
 COMMAND_LINE = "kernel command line"
 
@@ -39,6 +42,12 @@ class BootArguments:
         """Whether anything is to be done: also for files of ours that a run that was killed left, and bring nothing."""
         loader = self.loader
         return self.wanted != loader.ours or loader.will_lose(self.wanted) or (loader.marked and not self.wanted)
+
+    @property
+    def doubt(self) -> Optional[Overwrite]:
+        """The line that may set the variable of our arguments again, where a menu with them is still to be made."""
+        one = self.loader.overwrite
+        return one if one is not None and one.in_doubt and self.wanted not in ((), self.loader.ours) else None
 
     def steps(self, changes: Sequence[Change], probe: str) -> Tuple[Step, ...]:
         """What makes the next boot have them. The last step makes the ``changes``, or where there are none that of the

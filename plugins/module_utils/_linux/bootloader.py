@@ -108,7 +108,7 @@ def _detect(host: Host, concern: str, running: str, variable: str) -> BootLoader
     if entries and files.exists("/run/ostree-booted"):
         path = entries.grub_default("")
         return _with_program(host, "rpm-ostree", BootLoader(OSTREE, entries.options(path, {}), config=path))
-    kind = _kind_of_sdbootutil(host)
+    kind = kind_of_sdbootutil(host)
     if kind:
         return _sdbootutil(host, kind, entries, running)
     for folder in ("/boot/grub", "/boot/grub2"):
@@ -153,7 +153,7 @@ def _systemd_boot(files: Files, entries: Entries) -> BootLoader:
     return BootLoader(SYSTEMD, entries.options(chosen, {}), texts=texts, source=source, config=chosen)
 
 
-def _kind_of_sdbootutil(host: Host) -> str:
+def kind_of_sdbootutil(host: Host) -> str:
     """The boot loader of SUSE's sdbootutil, or an empty text: bootloader_type() and is_installed() of that script."""
     files = host.files
     text = files.read_optional("/etc/sysconfig/bootloader") or ""

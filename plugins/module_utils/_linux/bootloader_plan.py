@@ -58,6 +58,10 @@ class Regenerate(RoomAction):
     previous: Optional[str]
     removed: Arguments = ()
 
+    @property
+    def programs(self) -> Tuple[str, ...]:
+        return self.command[:1]
+
 
 def plan_arguments(loader: BootLoader, wanted: Arguments, ours: Arguments) -> Tuple[Step, ...]:
     """The steps after which the next boot has ``wanted`` in place of ``ours``, this concern's arguments now.

@@ -127,6 +127,16 @@ def options_of(text: str, variables: Mapping[str, str]) -> str:
     return re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], ""), line).strip()
 
 
+def images_of(texts: Mapping[str, Optional[str]]) -> Tuple[str, ...]:
+    """The initramfs images of these entries, path to text. Each is on the file system of its entry."""
+    found: Dict[str, None] = {}
+    for path, text in texts.items():
+        root, folder, _name = path.partition("/loader/entries/")
+        names = re.findall(_LINE.format("initrd"), text or "", re.MULTILINE) if folder else ()
+        found.update(dict.fromkeys(f"{root}/{name.strip().lstrip('/')}" for name in names))
+    return tuple(found)
+
+
 def _identifier(path: str) -> str:
     """The name of the file without the count of tries."""
     return _TRIES.sub("", path.rpartition("/")[2])

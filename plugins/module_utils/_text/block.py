@@ -14,6 +14,7 @@ from typing import Container, List, Match, Optional, Tuple
 
 from .._core.errors import not_understood
 from .._core.value import frozen
+from .._core.wording import lines_named
 from .whole_lines import whole_lines
 
 # The file was not there, or its last line did not end.
@@ -57,9 +58,10 @@ class Block:
         if (len(begins), len(ends)) in ((0, 0), (1, 1)) and begins <= ends and not altered:
             return
         if altered:
+            look, are = ("look like the comments", "are") if altered[1:] else ("looks like one of the comments", "is")
             cause = (
-                f"line {altered[0]} looks like one of the comments around the lines of {of}, but is neither "
-                f"{self.begin!r} nor {self.end!r}"
+                f"{lines_named(altered)} {look} around the lines of {of}, but {are} neither {self.begin!r} nor "
+                f"{self.end!r}"
             )
         elif not ends:
             cause = f"line {begins[0]} begins the lines of {of}, and the comment after them is missing: {self.end!r}"

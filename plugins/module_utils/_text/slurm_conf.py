@@ -14,9 +14,10 @@ import os
 import re
 from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
-from .._core.errors import DeclarationError
+from .._core.errors import DeclarationError, OwnedByAnother
 from .._core.regex import regex
 from .._core.value import field, frozen
+from .._core.wording import lines_named
 from .host_ranges import terms
 from .whole_lines import whole_lines
 
@@ -42,7 +43,7 @@ PLUGIN_FOLDERS = (
     "/usr/lib/slurm",
     "/usr/local/lib/slurm",
 )
-NODE, GRES, GRES_TYPES = "nodename", "gres", "grestypes"
+NODE, GRES = "nodename", "gres"
 # Resources that divide GPUs.
 SHARES = ("shard", "mps")
 _COUNT = regex(r"([0-9]+)([kmgtp]?)")
@@ -109,6 +110,19 @@ def refuse_another_folder(folder: str, *, daemon: str, words: Sequence[str]) -> 
     if told and place != folder:
         cause = f"{daemon} reads {told}"
         raise DeclarationError("use {}", object="folder", cause=cause, found=folder, hint=f"set folder: {place}")
+
+
+def refuse_includes(path: str, text: Optional[str], *, goal: str, concern: str) -> None:
+    """Raises ``OwnedByAnother`` for a file with lines of ours that includes others."""
+    numbers = [line.first for line in lines_of(text or "") if line.includes]
+    if numbers:
+        includes = "include other files" if numbers[1:] else "includes another file"
+        raise OwnedByAnother(
+            goal,
+            object=path,
+            cause=f"its {lines_named(numbers)} {includes}, whose lines would count as well",
+            hint=f"move those lines into it, or leave {concern} out of the declaration",
+        )
 
 
 def plugin_folders(told: Optional[str]) -> Tuple[str, ...]:

@@ -79,6 +79,21 @@ def test_a_link_in_place_of_a_managed_file_is_named_and_its_target_stays(
     assert node.look(PRESENT)["status"] in ("in_sync", "pending")
 
 
+@pytest.mark.parametrize("concern", ["kernel_modules", "hugepages", "numa_irq_affinity"])
+def test_all_links_in_place_of_managed_files_are_named_in_one_error(nodes: Nodes, concern: str) -> None:
+    node = nodes(concern)
+    paths = kept_files(node)
+    assert len(paths) > 1
+    for path in paths:
+        place = Path(node.host.files.root, path.lstrip("/"))
+        place.unlink()
+        place.symlink_to(targets.MASK)
+    error = node.outcome(PRESENT).error
+    assert isinstance(error, OwnedByAnother)
+    assert [path for path in paths if path not in str(error)] == []
+    assert node.look(PRESENT)["msg"] == str(error)
+
+
 def test_a_pipe_in_place_of_a_file_is_refused_for_writing_and_for_removing(nodes: Nodes) -> None:
     node = nodes("kernel_modules")
     (path, *_others) = kept_files(node)

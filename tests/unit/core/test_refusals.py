@@ -34,6 +34,9 @@ def test_a_refusal_for_lines_of_others_names_all_of_them_each_once() -> None:
     assert (caught.value.object, caught.value.conflicts) == ("gpu0", ("conflict",))
     with pytest.raises(OwnedByAnother, match=r"Remove that line\.$"):
         refuse_all([refusal("a", "gpu0", "x:1 sets it")])
+    with pytest.raises(OwnedByAnother) as caught:
+        refuse_all(of_all[:2] * 2, by_object=True)
+    assert str(caught.value).endswith("Also cannot set a on gpu1: x:1 sets it (found 1, wanted 2).")
 
 
 @pytest.mark.parametrize(

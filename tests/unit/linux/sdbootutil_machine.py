@@ -5,14 +5,17 @@
 """An openSUSE machine whose loader entries sdbootutil makes, with its root in the first snapshot of a btrfs.
 
 The entries are as install_kernel() of github.com/openSUSE/sdbootutil at 12630b2 (2026-08-21) writes them. The stand-in
-does what its update-all-entries did in a tree: create_boot_options() and update_entry_conf(), without output.
+does what its update-all-entries did in a tree: create_boot_options() and update_entry_conf(), without output. Of
+mkinitrd it does what install_kernel() does for the initrd of each kernel of the running snapshot: what dracut builds is
+named by its checksum, which the entry then names.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
@@ -64,8 +67,29 @@ def machine(root: Path, files: Optional[Mapping[str, str]] = None, *, is_overlay
     return host
 
 
-def sdbootutil(host: FakeHost) -> Any:
+def sdbootutil(host: FakeHost, dracut: Optional[Callable[[str], str]] = None) -> Any:
+    """The program; ``dracut`` makes the content of an image for a kernel, whose version it is given."""
+
+    def make_images() -> Completed:
+        files = host.files
+        for name in files.names(ENTRIES):
+            path = f"{ENTRIES}/{name}"
+            text = files.read(path)
+            version = re.search(r"(?m)^version +1@(.+)$", text)
+            if version is None or not files.exists(f"/usr/lib/modules/{version[1]}/vmlinuz"):
+                continue
+            assert dracut is not None
+            content = dracut(version[1])
+            image = f"/opensuse/{version[1]}/initrd-{hashlib.sha1(content.encode()).hexdigest()}"
+            place = Path(files.root, f"boot/efi{image}")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(content)
+            (Path(files.root) / path[1:]).write_text(re.sub(r"(?m)^initrd .*$", f"initrd     {image}", text))
+        return Completed(0, "", "")
+
     def run(argv: Sequence[str]) -> Completed:
+        if list(argv[1:]) == ["mkinitrd"]:
+            return make_images()
         assert list(argv[1:]) == ["update-all-entries"]
         files = host.files
         first = next(path for path in (SEEN, COMMAND_LINE, "/proc/cmdline") if files.exists(path))

@@ -179,6 +179,26 @@ def test_hugepages_names_it_too(tmp_path: Path) -> None:
         converge(HUGEPAGES, hugepages_machine.params(pools=pools), host, check_mode=True)
 
 
+def test_for_hugepages_one_in_doubt_is_a_conflict_until_the_menu_has_them_too(tmp_path: Path) -> None:
+    extra = {LATER: 'if [ -e /x ]; then\n  GRUB_CMDLINE_LINUX="quiet"\nfi\n'}
+    host = hugepages_machine.machine(tmp_path, extra=extra)
+    # Only gigantic pages need an argument, and of the others none is in doubt.
+    pools = [{"size": "1G", "per_node": {"0": 1, "1": 2}}, {"size": "2M", "per_node": {"0": 4}}]
+    declared = hugepages_machine.params(pools=pools)
+    foreseen = converge(HUGEPAGES, declared, host, check_mode=True)
+    assert [
+        (one.path, one.line, one.object, one.setting, one.value, one.wins) for one in foreseen.remaining.conflicts
+    ] == [
+        (LATER, 2, "node0", "hugepages_1G", "quiet", "unknown"),
+        (LATER, 2, "node1", "hugepages_1G", "quiet", "unknown"),
+    ]
+    doubted = [row.object for row in foreseen.remaining.settings if "may set it to quiet at boot" in row.doubt]
+    assert doubted == ["node0", "node1"]
+    assert converge(HUGEPAGES, declared, host, check_mode=False).error is None
+    after = converge(HUGEPAGES, declared, host, check_mode=True)
+    assert (after.status, after.remaining.conflicts) == ("pending", ())
+
+
 def test_a_line_behind_ours_in_the_same_file_is_overcome(tmp_path: Path) -> None:
     generator = {"/usr/sbin/grub-mkconfig": ". ${sysconfdir}/default/grub\n"}
     host = machine(tmp_path, extra=generator)

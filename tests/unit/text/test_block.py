@@ -61,8 +61,8 @@ def test_a_file_without_our_comments_is_sound(text: Optional[str]) -> None:
         (f"{END}\nB=2\n{BEGIN}\n", "must be there once each, and are lines 1, 3"),
         (f"{BEGIN}\nB=2\n{BEGIN}\nB=2\n{END}\n", "must be there once each, and are lines 1, 3, 5"),
         (f"{BEGIN}\nB=2\n{END}\nB=2\n{END}\n", "must be there once each, and are lines 1, 3, 5"),
-        (f"  {BEGIN}\n  B=2\n  {END}\n", "line 1 looks like one of the comments around the lines of"),
-        (f"#{BEGIN}\n#B=2\n#{END}\n", "line 1 looks like one of the comments around the lines of"),
+        (f"  {BEGIN}\n  B=2\n  {END}\n", "lines 1, 3 look like the comments around the lines of"),
+        (f"#{BEGIN}\n#B=2\n#{END}\n", "lines 1, 3 look like the comments around the lines of"),
         (f"{BEGIN[:-3]}\nB=2\n{END}\n", "line 1 looks like one of the comments around the lines of"),
     ],
 )

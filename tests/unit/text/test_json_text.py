@@ -202,7 +202,7 @@ def test_what_is_nested_deeply_is_refused_by_each_reader(depth: int, opening: st
     text = f'{{"kind": "nvidia.com/gpu", "devices": [], "x": {deep}}}'
     fits = depth < MAX_DEPTH
     errors = [cdi.read_specification(Document(f"/etc/cdi/a.{kind}", text)).error for kind in ("json", "yaml")]
-    assert [not error or "nested too deeply" in error or "recursion" in error for error in errors] == [True, True]
+    assert [not error or "nested too deeply" in error for error in errors] == [True, True]
     assert [not error for error in errors] == [fits, fits]
     assert list(environment.parse(text)) == []
     for read, error in ((lambda: parse(text, "/a"), CannotLook), (lambda: yaml_subset.parse(text), YamlError)):

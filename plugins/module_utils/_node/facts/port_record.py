@@ -15,7 +15,7 @@ import json
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core.errors import CannotLook
-from ..._core.record import read_record
+from ..._core.record import Damaged, read_record
 from ..._core.value import frozen
 from ..._machine.boot_id import boot_id
 
@@ -100,13 +100,13 @@ def _samples(files: Files) -> Tuple[Sample, ...]:
 def _record(document: Any) -> Tuple[str, Tuple[Sample, ...]]:
     samples = tuple(_sample(entry) for entry in document["samples"])
     if not samples:
-        raise ValueError("there is no sample in it")
+        raise Damaged("there is no sample in it")
     return str(document["boot_id"]), samples
 
 
 def _sample(entry: Any) -> Sample:
     if len(entry["counters"]) > MOST_PORTS:
-        raise ValueError(f"more than {MOST_PORTS} ports")
+        raise Damaged(f"it has more than {MOST_PORTS} ports")
     return Sample(float(entry["seconds"]), {str(port): _counters(those) for port, those in entry["counters"].items()})
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
-from ..._core.change import Change, Plan, Step
+from ..._core.change import Blocker, Change, Plan, Step
 from ..._core.registration import Registration
 from ..._core.setting import DRIFTED, Setting
 from .entries import CDI
@@ -30,7 +30,6 @@ from .state import ContainerRuntimeState, Engine, observe
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
-    from ..._core.change import Blocker
     from ..._core.contract import Scope
     from ..._core.protocols import Host
 
@@ -75,6 +74,8 @@ class ContainerRuntime:
         settings = tuple(row for seen in state.engines for row in rows_of(seen, desired.engines[seen.engine], scope))
         if desired.refresh:
             settings += (_specification(state, scope),)
+        if state.damaged is not None:
+            raise state.damaged.with_drift(settings)
         steps: Tuple[Step, ...] = ()
         blocker: Optional[Blocker] = None
         if scope.restoring or any(setting.status == DRIFTED for setting in settings):
@@ -82,6 +83,10 @@ class ContainerRuntime:
 
             settings, steps = plan_steps(state, desired, settings, scope)
             blocker = None if steps else find_blocker(desired)
+        for seen in state.engines if scope.permanent else ():
+            if seen.configuration.refused is not None:
+                settings += (_next_start(seen),)
+                blocker = blocker or (None if steps else Blocker(seen.configuration.refused))
         conflicts = tuple(one for seen in state.engines if seen.leftover for one in seen.leftover.conflicts)
         read = tuple(
             document.path
@@ -147,6 +152,11 @@ def rows_of(seen: Engine, want: EngineDesired, scope: Scope) -> Tuple[Setting, .
             )
         )
     return tuple(rows)
+
+
+def _next_start(seen: Engine) -> Setting:
+    """The row of a daemon that does not start again with its files."""
+    return Setting(seen.engine, "next start", "possible", None, "refused", seen.engine, effective_matters=False)
 
 
 def _specification(state: ContainerRuntimeState, scope: Scope) -> Setting:

@@ -14,7 +14,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Tuple
 
-from ..._core.record import read_record
+from ..._core.record import Damaged, listed, read_record
 from .model import Edit
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def load(files: Files, engine: str) -> Tuple[Edit, ...]:
     kept = read_record(
         files,
         path_of(engine),
-        lambda document: tuple(_edit(entry["path"], entry["before"], entry["after"]) for entry in document["files"]),
+        lambda document: tuple(map(_edit, listed(document["files"]))),
         schema=SCHEMA,
         goal="read the previous configuration in {}",
         hint="remove it to give up restoring",
@@ -44,10 +44,11 @@ def load(files: Files, engine: str) -> Tuple[Edit, ...]:
     return kept or ()
 
 
-def _edit(path: Any, before: Any, after: Any) -> Edit:
+def _edit(entry: Any) -> Edit:
+    path, before, after = entry["path"], entry["before"], entry["after"]
     texts = [path, *(text for text in (before, after) if text is not None)]
     if not all(isinstance(text, str) for text in texts) or not os.path.isabs(path):
-        raise TypeError(f"{path!r} is not a file that was changed")
+        raise Damaged(f"{path!r:.80} is not a file that was changed")
     return Edit(path, before, after)
 
 

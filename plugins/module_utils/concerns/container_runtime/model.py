@@ -18,6 +18,7 @@ from ..._core.value import field, frozen, frozen_ordered
 from .entries import OF_CONTAINERD
 
 if TYPE_CHECKING:
+    from ..._core.errors import Refused
     from ..._core.protocols import Files, Host
 
 NAME = "container_runtime"
@@ -106,13 +107,15 @@ class Document:
 class Configuration:
     """What an engine reads, in its order of precedence, and what it means together.
 
-    ``settings`` has what the next start of the daemon brings; ``parsed`` is the kind's own, for ``edit``.
+    ``settings`` has what the next start of the daemon brings; ``parsed`` is the kind's own, for ``edit``. ``refused``
+    is why the daemon does not start again with the files as they are, where that was asked.
     """
 
     installation: Installation
     documents: Tuple[Document, ...]
     settings: Settings
     parsed: Any = None
+    refused: Optional[Refused] = field(default=None, compare=False)
 
 
 @frozen
@@ -196,7 +199,8 @@ class Kind(Protocol):
         self, host: Host, configuration: Configuration, running: Optional[RunningDaemon], wanted: WantedEngine
     ) -> Configuration:
         """The configuration with what the engine's own program says to an entry, so that ``edit`` can refuse it in
-        check mode too. For what a program can judge without a file on the machine.
+        check mode too, or to files that no daemon has started with yet. For what a program can judge without a file on
+        the machine.
         """
         return configuration
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import json
 import os
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
-from ..._core.record import read_record
+from ..._core.record import Damaged, read_record
 from ..._core.value import frozen
 from .model import Edit
 
@@ -49,6 +48,8 @@ class OriginalFile:
 
 
 def digest(text: Optional[str]) -> str:
+    from hashlib import sha256
+
     return NO_FILE if text is None else sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -89,5 +90,5 @@ def _original_file(files: Files, path: str, entry: Mapping[str, Any]) -> Origina
     engine, text, sums = entry["engine"], entry["text"], entry["sums"]
     texts = (engine, *sums) if text is None else (engine, text, *sums)
     if not os.path.isabs(path) or not isinstance(sums, list) or not all(isinstance(one, str) for one in texts):
-        raise TypeError(f"{path} is not a file that was saved")
+        raise Damaged(f"{path!r:.80} is not a file that was saved")
     return OriginalFile(path, engine, text, tuple(sums), files.read_optional(path))

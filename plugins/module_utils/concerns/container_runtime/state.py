@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 
+from ..._core.errors import CannotLook
 from ..._core.value import field, frozen, replace
 from .kinds import kind_of
 from .model import Configuration, Kind, RunningDaemon, WantedEngine
@@ -48,7 +49,8 @@ class ContainerRuntimeState:
 
     ``unusable`` are the paths in it of which an engine could make nothing, with the reason. ``specification`` is what
     is wrong with that of CDI (``cdi.state_of``), and ``refresh`` what makes it anew, where that is declared.
-    ``originals`` are the files that we changed, read only where something of ours goes.
+    ``originals`` are the files that we changed, only where something of ours goes. ``damaged`` is the error of a record
+    of theirs that is not what was written.
     """
 
     declaration: ContainerRuntimeDeclaration
@@ -57,6 +59,7 @@ class ContainerRuntimeState:
     specification: str = ""
     refresh: Tuple[str, ...] = ()
     originals: Tuple[OriginalFile, ...] = ()
+    damaged: Optional[CannotLook] = None
 
 
 def inspect(host: Host, engine: str) -> Optional[Engine]:
@@ -82,11 +85,19 @@ def observe(host: Host, declaration: ContainerRuntimeDeclaration) -> ContainerRu
             engines.append(seen if entry.present else _with_leftover(host, seen, entry))
             unusable.update(_unusable(host.files, entry))
     originals: Tuple[OriginalFile, ...] = ()
-    if any(seen.leftover for seen in engines):
-        from . import original_files
+    damaged: Optional[CannotLook] = None
+    goes = any(seen.leftover for seen in engines)
+    if goes or host.may_change:
+        from . import last_good, original_files
 
-        originals = original_files.load(host.files)
-    state = ContainerRuntimeState(declaration, tuple(engines), unusable, originals=originals)
+        try:
+            noted = original_files.load(host.files)
+            originals = noted if goes else ()
+            for seen in engines:
+                last_good.load(host.files, seen.engine)
+        except CannotLook as error:
+            damaged = error
+    state = ContainerRuntimeState(declaration, tuple(engines), unusable, originals=originals, damaged=damaged)
     if not declaration.refresh:
         return state
     from .cdi import cdi

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
 
-from ..._core.change import Conflict, Plan, Step
+from ..._core.change import WINNER_UNKNOWN, Conflict, Plan, Step
 from ..._core.errors import DeclarationError
 from ..._core.registration import Registration
 from ..._core.setting import DRIFTED, Setting
 from ..._core.value import replace
+from ..._kinds.boot_arguments import COMMAND_LINE
 from ..._kinds.tunables import of_tmpfiles
 from . import spec
 from .next_boot import NextBoot, boot_values, command_line_assignments, plan_next_boot
@@ -84,7 +85,7 @@ class Hugepages:
 
     def plan(self, state: HugepagesState, desired: HugepagesDesired, scope: Scope) -> Plan:
         boot = plan_next_boot(state, desired, scope)
-        conflicts = _conflicts(state, desired, boot, scope)
+        conflicts = (*_conflicts(state, desired, boot, scope), *_doubts(state, desired, boot))
         settings = [row for want in desired.wants for row in _settings(want, state, desired, boot, scope)]
         steps: Tuple[Step, ...] = ()
         if any(row.status == DRIFTED for row in settings) or (scope.permanent and boot.changes(state)):
@@ -154,3 +155,14 @@ def _conflicts(state: HugepagesState, desired: HugepagesDesired, boot: NextBoot,
     from .conflicts import find_conflicts
 
     return find_conflicts(others, state, desired, boot, scope)
+
+
+def _doubts(state: HugepagesState, desired: HugepagesDesired, boot: NextBoot) -> Tuple[Conflict, ...]:
+    """What would be lost with our arguments to a line that may set their variable of GRUB again."""
+    one = boot.arguments.doubt
+    if one is None:
+        return ()
+    lost = boot_values(state, ours=boot.lines, command_line=boot.arguments.others)
+    tunables = [want.tunable for want in desired.wants if lost[want.tunable][0] != boot.after[want.tunable][0]]
+    names = dict.fromkeys(names_of(tunable, state) for tunable in tunables)
+    return tuple(Conflict(COMMAND_LINE, one.path, one.line, *name, one.value, WINNER_UNKNOWN) for name in names)

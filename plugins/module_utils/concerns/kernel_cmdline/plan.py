@@ -39,7 +39,7 @@ def make_plan(state: KernelCmdlineState, desired: KernelCmdlineDesired, scope: S
     """Raises ``OwnedByAnother`` where somebody else's argument would count, ``DeclarationError`` on a line too long."""
     conflicts = _conflicts(state, desired)
     arguments = BootArguments(state.loader, _ours(state, desired))
-    conflicts += _doubts(state, arguments)
+    conflicts += _doubts(arguments)
     rows: List[Setting] = []
     changes: List[Change] = []
     for name in dict.fromkeys((*desired.arguments, *state.names)):
@@ -200,10 +200,9 @@ def _conflicts(state: KernelCmdlineState, desired: KernelCmdlineDesired) -> Tupl
     return tuple(found)
 
 
-def _doubts(state: KernelCmdlineState, arguments: BootArguments) -> Tuple[Conflict, ...]:
-    """The line that may set the variable of our arguments again, where a menu is still to be generated with them."""
-    one = state.loader.overwrite
-    if one is None or not one.in_doubt or arguments.wanted == state.loader.ours:
+def _doubts(arguments: BootArguments) -> Tuple[Conflict, ...]:
+    one = arguments.doubt
+    if one is None:
         return ()
     names = dict.fromkeys(name_of(word) for word in arguments.wanted)
     return tuple(

@@ -248,10 +248,11 @@ def _rebuild(host: Host) -> Tuple[str, ...]:
     """All that are there, for which kernel boots next is not ours to say. An image of ostree is not ours to build."""
     if host.files.exists("/run/ostree-booted"):
         return ()
-    for command in (("update-initramfs", "-u", "-k", "all"), ("dracut", "--force", "--regenerate-all")):
-        if host.commands.find(command[0]):
-            return command
-    return ()
+    commands = [("update-initramfs", "-u", "-k", "all"), ("dracut", "--force", "--regenerate-all")]
+    if bootloader.kind_of_sdbootutil(host):
+        # It puts what dracut builds beside the loader entries, under names of its own: no other image is booted.
+        commands = [(bootloader.SDBOOTUTIL, "mkinitrd")]
+    return next((command for command in commands if host.commands.find(command[0])), ())
 
 
 def _text(lines: Sequence[str]) -> Optional[str]:

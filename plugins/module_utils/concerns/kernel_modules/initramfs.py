@@ -27,8 +27,10 @@ import json
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..._core.change import RoomAction
-from ..._core.record import read_note
+from ..._core.record import listed, read_note
 from ..._core.value import field, frozen
+from ..._linux.bootloader import SDBOOTUTIL
+from ..._linux.loader_entries import images_of
 from ..._linux.modprobe import BLACKLIST, INSTALL, MODPROBE, REFUSE, ModprobeLine, ModprobeLines
 from ..._linux.module_options import is_same
 from .state import BLOCK_FILE, INITRAMFS_NOTE, OPTIONS_FILE, InitramfsState, KernelModulesState, Key
@@ -41,7 +43,11 @@ if TYPE_CHECKING:
 SCHEMA = 1
 INITRAMFS_TOOLS = "update-initramfs"
 # The programs that list an image, by the one that builds it.
-LISTERS: Mapping[str, Sequence[str]] = {INITRAMFS_TOOLS: ("lsinitramfs", "lsinitrd"), "dracut": ("lsinitrd",)}
+LISTERS: Mapping[str, Sequence[str]] = {
+    INITRAMFS_TOOLS: ("lsinitramfs", "lsinitrd"),
+    "dracut": ("lsinitrd",),
+    SDBOOTUTIL: ("lsinitrd",),
+}
 # dracut's modules.d/80base/parse-kernel.sh; it counts in the initramfs alone.
 EARLY_BLACKLIST = "rd.driver.blacklist"
 
@@ -114,7 +120,7 @@ def observe(
     copies_all = state.rebuild[0] == INITRAMFS_TOOLS and not host.commands.find("dracut")
     faults: Dict[str, str] = {}
     unread = ""
-    for path in find_images(host.files):
+    for path in find_images(host.files, loader):
         image = note.images.get(path)
         lacking = image.lacks(needs) if image is not None else ()
         if image is not None and image.stat == stat_of(host.files, path) and _has_asked(note, needs):
@@ -156,8 +162,13 @@ def needs_of(
     return tuple(needs)
 
 
-def find_images(files: Files) -> Tuple[str, ...]:
-    """The image of each kernel that has modules, where Debian's tools put it, or else where lsinitrd looks for it."""
+def find_images(files: Files, loader: BootLoader) -> Tuple[str, ...]:
+    """The image of each kernel that has modules, where Debian's tools put it, or else where lsinitrd looks for it.
+
+    Those of sdbootutil are what the loader entries of the running snapshot name.
+    """
+    if loader.name == SDBOOTUTIL:
+        return tuple(path for path in images_of(loader.texts) if files.exists(path))
     releases = [name for name in files.names("/lib/modules") if files.exists(f"/lib/modules/{name}/modules.dep")]
     found = (next((path for path in _candidates(files, name) if files.exists(path)), "") for name in releases)
     return tuple(path for path in found if path)
@@ -182,12 +193,12 @@ def _note(document: Any) -> Note:
     if document["schema"] != SCHEMA:
         return Note()
     return Note(
-        asked=tuple(map(str, document["asked"])),
+        asked=tuple(map(str, listed(document["asked"]))),
         images={
             str(path): Image(
-                stat=tuple(map(int, one["stat"])),
-                files=tuple(map(str, one["files"])),
-                modules=tuple(map(str, one["modules"])),
+                stat=tuple(map(int, listed(one["stat"]))),
+                files=tuple(map(str, listed(one["files"]))),
+                modules=tuple(map(str, listed(one["modules"]))),
             )
             for path, one in document["images"].items()
         },

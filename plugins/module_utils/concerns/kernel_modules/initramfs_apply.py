@@ -18,8 +18,10 @@ from ..._core import steps
 from ..._core.change import RunCommand, Step
 from ..._core.errors import CannotLook, GpuFleetError, Refused
 from ..._core.regex import regex
+from ..._linux import bootloader
 from ..._linux.kernel_modules import normal
 from .initramfs import Image, ListInitramfs, Need, Note, find_images, stat_of, text_of, without_usr
+from .spec import NAME
 from .state import INITRAMFS_NOTE
 
 if TYPE_CHECKING:
@@ -50,7 +52,8 @@ def perform(step: Step, host: Host) -> None:
 def _list_images(action: ListInitramfs, host: Host) -> None:
     """Raises ``CannotLook`` for an image that cannot be listed, and ``Refused`` for one that lacks what it needs."""
     asked = sorted({module for need in action.needs for module in need.modules})
-    images = {path: _list(path, action.lister, asked, host) for path in find_images(host.files)}
+    found = find_images(host.files, bootloader.detect(host, NAME, ""))
+    images = {path: _list(path, action.lister, asked, host) for path in found}
     host.files.replace(INITRAMFS_NOTE, text_of(Note(tuple(asked), images)))
     for path, image in images.items():
         lacking = image.lacks(action.needs)

@@ -91,11 +91,6 @@ def muted_in(text: Optional[str]) -> int:
     return BLOCK.count_muted(text or "")
 
 
-def includes(text: Optional[str]) -> Optional[int]:
-    """The number of the line that includes another file, None where there is none."""
-    return next((line.first for line in lines_of(text or "") if line.includes), None)
-
-
 def _muted(text: str, node: str) -> str:
     return BLOCK.muted(
         text, {number for line in _about_gpus(text, node) for number in range(line.first, line.last + 1)}

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from ..._core.change import Unmanaged
-from ..._core.errors import CannotLook, DeclarationError, OwnedByAnother
+from ..._core.errors import CannotLook, DeclarationError, OwnedByAnother, refuse_all
 from ..._nvidia import holders
 from ..._nvidia.errors import LOST_HINT
-from ..._text.slurm_conf import is_for_one, refuse_another_folder, resource_name, resources, value_of
+from ..._text.slurm_conf import is_for_one, refuse_another_folder, refuse_includes, resource_name, resources, value_of
 from . import cores
-from .gres_conf import AUTO_DETECT, GPU, NAMES, OFF, GresLine, includes, text_with
-from .spec import GOAL, NVML, SlurmDeclaration, refuse_type
+from .gres_conf import AUTO_DETECT, GPU, NAMES, OFF, GresLine, text_with
+from .spec import GOAL, NAME, NVML, SlurmDeclaration, refuse_type
 from .state import SlurmDesired
 
 if TYPE_CHECKING:
@@ -115,14 +115,7 @@ def _refuse_files(declaration: SlurmDeclaration, state: SlurmState) -> None:
             cause="it stands in for GPUs in tests of Slurm, which then are not the ones of this machine",
             hint="remove it",
         )
-    number = includes(state.gres.text)
-    if number is not None:
-        raise OwnedByAnother(
-            GOAL,
-            object=state.gres.path,
-            cause=f"its line {number} includes another file, whose lines would count as well",
-            hint="move those lines into it, or leave slurm_gpus out of the declaration",
-        )
+    refuse_includes(state.gres.path, state.gres.text, goal=GOAL, concern=NAME)
     if declaration.devices == NVML and not state.has_nvml:
         raise DeclarationError(
             "use {}",
@@ -130,13 +123,11 @@ def _refuse_files(declaration: SlurmDeclaration, state: SlurmState) -> None:
             cause="this Slurm was built without NVML (it has no gpu_nvml.so), and would register no GPU",
             hint="set devices: explicit",
         )
-    for path, fault in state.faults.items():
-        raise DeclarationError(
-            "hand out {}",
-            object=path,
-            cause=fault,
-            hint="make it by nvidia-modprobe or nvidia-ctk system create-device-nodes, then run again",
-        )
+    hint = "make it by nvidia-modprobe or nvidia-ctk system create-device-nodes, then run again"
+    refuse_all(
+        [DeclarationError("hand out {}", object=path, cause=fault, hint=hint) for path, fault in state.faults.items()],
+        by_object=True,
+    )
 
 
 def _node(state: SlurmState) -> NodeLine:

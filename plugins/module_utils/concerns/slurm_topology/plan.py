@@ -39,6 +39,8 @@ class ChangeTopology(RoomAction):
     ``log`` is the file in which it says why, empty for the journal alone.
     """
 
+    programs = ("systemctl",)
+    restarts = (SLURMCTLD,)
     texts: Tuple[Optional[str], ...]
     former: Mapping[str, Optional[str]]
     writes: Tuple[str, ...] = ()

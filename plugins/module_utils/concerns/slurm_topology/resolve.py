@@ -12,7 +12,7 @@ from ..._core.baseline import damaged
 from ..._core.change import Unmanaged
 from ..._core.errors import DeclarationError, OwnedByAnother
 from ..._text.host_ranges import folded
-from ..._text.slurm_conf import NODE, lines_of, refuse_another_folder
+from ..._text.slurm_conf import NODE, lines_of, refuse_another_folder, refuse_includes
 from . import topology_conf, topology_yaml
 from .spec import GOAL, NAME
 from .state import HAS_YAML, PLUGIN, SLURMCTLD, TopologyDesired, in_effect
@@ -152,14 +152,7 @@ def _refuse_files(state: TopologyState) -> None:
             cause="it exists, and Slurm then ignores topology.conf",
             hint="declare what it has in topologies, or remove it",
         )
-    number = topology_conf.includes(state.text)
-    if number is not None:
-        raise OwnedByAnother(
-            GOAL,
-            object=state.path,
-            cause=f"its line {number} includes another file, whose lines would count as well",
-            hint="move those lines into it, or leave slurm_topology out of the declaration",
-        )
+    refuse_includes(state.path, state.text, goal=GOAL, concern=NAME)
 
 
 def _refuse_release(wanted: Topology, state: TopologyState) -> None:

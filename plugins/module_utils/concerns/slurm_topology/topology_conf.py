@@ -60,11 +60,6 @@ def text_without(text: Optional[str]) -> Optional[str]:
     return None if theirs is None else LINES.unmuted(theirs)
 
 
-def includes(text: Optional[str]) -> Optional[int]:
-    """The number of the line that includes another file, None where there is none."""
-    return next((line.first for line in lines_of(text or "") if line.includes), None)
-
-
 def theirs_in(text: Optional[str]) -> Tuple[Tuple[int, str], ...]:
     """The lines of others that count, with their numbers."""
     start, stop = LINES.numbers(text or "")

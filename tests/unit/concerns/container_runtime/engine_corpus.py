@@ -213,7 +213,7 @@ MORE_DOCKER: Dict[str, Optional[str]] = {
     "tabulators without a line at the end": '{\n\t"runtimes": {\n\t\t"k": {\n\t\t\t"path": "/k"\n\t\t}\n\t}\n}',
     "an empty object of ours": '{"runtimes": {}, "features": {}, "exec-opts": []}\n',
     "lines of Windows in one of ours": '{\r\n  "runtimes": {\r\n    "k": {"path": "/k"}\r\n  }\r\n}\r\n',
-    "all of one line and 5,000 keys": json.dumps({f"k{number}": number for number in range(5000)}),
+    "all of one line and 5,000 keys": json.dumps({"log-opts": {f"k{number}": "x" for number in range(5000)}}),
     "ours with another value each": '{"data-root": "/x", "live-restore": false, "default-shm-size": "64M", '
     '"exec-opts": ["native.cgroupdriver=systemd"], "default-runtime": "runc"}\n',
     "a letter beyond the first plane": '{"labels": ["\U0001f600"]}\n',

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime import spec
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime import last_good, spec
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.spec import RUNTIME_PATH
 from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.engine_machine import (
     BEFORE,
@@ -26,6 +26,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.container_runtime.eng
 from ansible_collections.gpufleet.node.tests.unit.support import snapshot
 
 MAIN = main_of("docker")
+PREVIOUS = last_good.path_of("docker")
 READ = "Cannot use engines[0]"
 
 
@@ -297,23 +298,38 @@ def case(
         ),
         case(
             "a damaged record of the files from before",
-            f"Cannot read the original files in {RECORD}: the file is damaged: JSONDecodeError('Expecting value: "
-            "line 1 column 1 (char 0)'). Restore it from a backup, or remove it to give up restoring it byte for byte.",
+            f"Cannot read the original files in {RECORD}: the file is damaged: it is not JSON. Restore it from a "
+            "backup, or remove it to give up restoring it byte for byte.",
             state="absent",
             prepare=damaged(RECORD, "nothing"),
         ),
         case(
+            "a damaged record of the files from before, of which no change is left",
+            f"Cannot read the original files in {RECORD}: the file is damaged: it is empty. Restore it from a backup, "
+            "or remove it to give up restoring it byte for byte.",
+            entry(),
+            prepare=damaged(RECORD, ""),
+        ),
+        case(
+            "a damaged record of the configuration with which the daemon was well",
+            f"Cannot read the previous configuration in {PREVIOUS}: the file is damaged: '' is not a list. Remove it "
+            "to give up restoring.",
+            entry(),
+            prepare=damaged(PREVIOUS, '{"schema": 1, "files": ""}'),
+        ),
+        case(
             "a record of another release",
             f"Cannot read the original files in {RECORD}: the file is damaged: "
-            "ValueError('schema 2'). Restore it from a backup, or remove it to give up restoring it byte for byte.",
+            "it has schema 2, and this release 1. Restore it from a backup, or remove it to give up restoring it byte "
+            "for byte.",
             state="absent",
             prepare=damaged(RECORD, '{"schema": 2}'),
         ),
         *(
             case(
                 f"a record of the files from before with {what}",
-                f"Cannot read the original files in {RECORD}: the file is damaged: TypeError('{path} is not a file "
-                "that was saved'). Restore it from a backup, or remove it to give up restoring it byte for byte.",
+                f"Cannot read the original files in {RECORD}: the file is damaged: '{path}' is not a file that was "
+                "saved. Restore it from a backup, or remove it to give up restoring it byte for byte.",
                 state="absent",
                 prepare=damaged(RECORD, json.dumps({"schema": 1, "files": {path: kept}})),
             )
@@ -327,7 +343,7 @@ def case(
         case(
             "a damaged record of the values from before",
             f"Cannot read the original values in {BEFORE}: the file is damaged: "
-            "KeyError('schema'). Restore it from a backup, or remove it to give up restoring.",
+            "schema is missing. Restore it from a backup, or remove it to give up restoring.",
             state="absent",
             prepare=damaged(BEFORE, "{}"),
         ),

@@ -198,6 +198,46 @@ def test_absent_restores_the_configuration_of_eks_also_where_somebody_edited_it_
     assert machine.text(DROP_IN) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        (name, option)
+        for option, (_way, kind) in KEYS.items()
+        for name in ("1.7", "2.1")
+        if kind in (bool, int) and (name, option) != ("1.7", "cgroup_writable")
+    ],
+)
+def test_what_a_file_says_of_a_key_is_shown_also_where_containerd_would_do_the_same_without_it(
+    tmp_path: Path, name: str, option: str
+) -> None:
+    version, plugin, number = VERSIONS[name]
+    kind = KEYS[option][1]
+    needed = {"privileged_without_host_devices": True} if option.endswith("allowed") else {}
+    way = KEYS[option][0]
+    lines = "".join(f"{key} = true\n" for key in needed) + f"{way[-1]} = {str(kind()).lower()}\n"
+    ours = runtime_text(f'"{plugin}"')
+    ours = f"{ours}{lines}" if len(way) > 1 else ours.replace("\n\n", f"\n{lines}\n")
+    machine = Machine(tmp_path, {MAIN: main_text(plugin, number, {}) + ours, PROGRAM: ""}, version)
+    (tmp_path / PROGRAM[1:]).chmod(0o755)
+
+    def changes(**declared: Any) -> List[Tuple[str, Any]]:
+        params = validated(CONCERN, {"engines": [{"engine": "containerd", **needed, **declared}]})
+        outcome = outcome_of(machine.host, params, check_mode=True)
+        return [(one.scope, one.before) for one in outcome.changes if one.setting == f"{option} nvidia"]
+
+    # What means the same as the file is in sync with it.
+    assert changes() == changes(**{option: kind()}) == []
+    shown = "false" if kind is bool else 0
+    assert changes(**{option: VALUES[option]}) == [("boot", shown), ("effective", shown)]
+    declared = validated(CONCERN, {"engines": [{"engine": "containerd", **needed, option: VALUES[option]}]})
+    outcome_of(machine.host, declared)
+    assert machine.configuration.settings[SettingName(option, "nvidia")] == VALUES[option]
+    # Edited since, so that the values come back one by one.
+    machine.host.files.replace(MAIN, f"# edited\n{machine.text()}")
+    outcome_of(machine.host, validated(CONCERN, {"state": "absent"}))
+    assert machine.configuration.settings[SettingName(option, "nvidia")] == kind()
+
+
 @pytest.mark.parametrize("option", list(KEYS))
 @pytest.mark.parametrize("name", ["1.7", "2.1"])
 def test_every_key_of_the_default_runtime_is_copied_and_what_is_declared_counts_more(

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment import assess
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import (
     CannotLook,
@@ -23,7 +25,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import 
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._node.look import validated
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.concern import CONCERN
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.docker import check, reload
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.docker import (
+    check,
+    directives,
+    reload,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_runtime.docker.docker import (
     KIND,
     SNAP_PROGRAM,
@@ -33,6 +39,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.container_r
     EXEC_OPTS,
     LOADED,
     SHM_SIZE,
+    UNTOLD,
     bytes_of,
     size_text,
 )
@@ -311,7 +318,7 @@ def test_arguments_with_blanks_stay_words_there_and_back(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("default", "wanted"), [("nvidia", None), ("crun", "crun"), ("runc", None), (None, None)], ids=str
+    ("default", "wanted"), [("nvidia", None), ("crun", "crun"), ("runc", "runc"), (None, None)], ids=str
 )
 def test_no_default_means_not_ours(tmp_path: Path, default: Optional[str], wanted: Optional[str]) -> None:
     runtimes = {"nvidia": {"path": NVIDIA}, "crun": {"path": "/usr/bin/crun"}}
@@ -322,6 +329,28 @@ def test_no_default_means_not_ours(tmp_path: Path, default: Optional[str], wante
         assert meaning(machine.run(default=False)) == {"runtimes": runtimes}
     else:
         assert machine.edit(default=False) == ()
+
+
+@pytest.mark.parametrize("runs", [False, True])
+@pytest.mark.parametrize("written", [None, "runc"])
+def test_runc_as_the_default_is_shown_where_the_file_or_the_daemon_names_it_and_comes_back(
+    tmp_path: Path, written: Optional[str], runs: bool
+) -> None:
+    text = json.dumps({"default-runtime": written, "log-driver": "x"} if written else {"log-driver": "x"})
+    machine = Machine(tmp_path, text, info={} if runs else None, files={NVIDIA: ""})
+    (tmp_path / NVIDIA[1:]).chmod(0o755)
+    params = validated(CONCERN, {"engines": [{"engine": "docker", "default": True}]})
+    plan = assess(CONCERN, params, machine.host)[1]
+    row = next(one for one in plan.settings if one.setting == str(DEFAULT_RUNTIME))
+    assert (row.wanted, row.effective, row.boot) == ("nvidia", "runc" if runs else written, written)
+    # Without ours as the default it is in sync, whatever the file says of it.
+    params = validated(CONCERN, {"engines": [{"engine": "docker", "default": False}]})
+    plan = assess(CONCERN, params, machine.host)[1]
+    assert [one.status for one in plan.settings if one.setting == str(DEFAULT_RUNTIME)] == ["in_sync"]
+    changed, *_others = KIND.restore(machine.read(), {DEFAULT_RUNTIME: "nvidia"})
+    machine.write(changed.after or "")
+    (restored,) = KIND.restore(machine.read(), {DEFAULT_RUNTIME: written})
+    assert meaning(restored.after) == meaning(text)
 
 
 def test_an_absent_runtime_takes_its_default_along(tmp_path: Path) -> None:
@@ -689,7 +718,7 @@ HIDDEN_SETTINGS = {SHM_SIZE: "8G", MEMLOCK: "-1:-1"}
 
 
 def untold(machine: Machine) -> Dict[SettingName, object]:
-    return {name: value for name, value in machine.running().settings.items() if name.kind.startswith("default_")}
+    return {name: value for name, value in machine.running().settings.items() if name.kind in UNTOLD}
 
 
 def test_what_the_daemon_does_not_tell_is_what_its_file_said_when_it_started(tmp_path: Path) -> None:
@@ -924,9 +953,65 @@ def test_a_runtime_goes_from_a_file_with_which_dockerd_would_not_start(
     assert machine.host.files.read(MAIN) == (text if check_mode else '{"feautres": {"cdi": true}}')
 
 
+KNOWN = f'{{"runtimes": {{"nvidia": {{"path": "{NVIDIA}"}}}}, "log-opts": {{"max-size": "1m"}}}}'
+STRANGE = KNOWN.replace("}}", '}},\n "feautres": {"cdi": true}', 1)
+
+
+def look_at(machine: Machine) -> Outcome:
+    """A look at what is declared and in the file already."""
+    return converge(CONCERN, validated(CONCERN, {"engines": [{"engine": "docker"}]}), machine.host, check_mode=True)
+
+
+@pytest.mark.parametrize("version", REFUSALS)
+@pytest.mark.parametrize("info", [None, {}, {"Runtimes": {"nvidia": {"path": NVIDIA}}}])
+def test_a_file_that_is_as_declared_and_with_which_dockerd_does_not_start_again_is_reported(
+    tmp_path: Path, version: str, info: Optional[Mapping[str, Any]]
+) -> None:
+    machine = Machine(tmp_path, version=version, info=info, files={NVIDIA: ""})
+    (tmp_path / NVIDIA[1:]).chmod(0o755)
+    machine.write(STRANGE, after_start=True)
+    line = f"unable to configure the Docker daemon with file {check.CANDIDATE}: {UNKNOWN}cdi\n"
+    machine.verdict = Completed(1, "", line)
+    before = snapshot(tmp_path)
+    outcome = look_at(machine)
+    said = f"Cannot start docker with {MAIN}: {REFUSALS[version]}. Correct the file before dockerd starts again."
+    assert (outcome.status, str(outcome.error)) == ("drifted", said)
+    row = next(row for row in outcome.remaining.settings if row.setting == "next start")
+    assert (row.object, row.wanted, row.boot, row.status) == ("docker", "possible", "refused", "drifted")
+    assert outcome.changes == ()
+    assert snapshot(tmp_path) == before
+    # What is not of the next boot does not matter then.
+    params = {**validated(CONCERN, {"engines": [{"engine": "docker"}]}), "permanent": False, "immediate": False}
+    assert converge(CONCERN, params, machine.host, check_mode=True).error is None
+    # Without it the daemon is fine again.
+    machine.write(KNOWN, after_start=True)
+    assert look_at(machine).error is None
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_the_installed_dockerd_has_started_with_is_not_judged(tmp_path: Path, replaced: bool) -> None:
+    program = "/usr/sbin/dockerd (deleted)" if replaced else "/usr/sbin/dockerd"
+    machine = Machine(tmp_path, STRANGE, info={}, files={NVIDIA: ""}, links={"/proc/4711/exe": program})
+    (tmp_path / NVIDIA[1:]).chmod(0o755)
+    machine.verdict = Completed(1, "", f"{UNKNOWN}cdi\n")
+    assert (look_at(machine).error is None) == (not replaced)
+    assert bool(machine.validated) == replaced
+
+
+@pytest.mark.parametrize(("text", "options", "verdict", "newer"), VERDICTS)
+def test_what_any_release_refuses_for_its_keys_is_in_doubt(
+    tmp_path: Path, text: str, options: Sequence[str], verdict: str, newer: str
+) -> None:
+    machine = Machine(tmp_path, text, unit=DEBIAN.replace("$DOCKER_OPTS", " ".join(options)))
+    parsed = machine.read().parsed
+    assert directives.in_doubt(text, parsed.values, parsed.options) or not (verdict or newer)
+
+
 def test_a_look_without_root_lets_no_program_judge(tmp_path: Path) -> None:
     machine = Machine(tmp_path, SPELLED)
     machine.host.may_change = False
+    declared(machine)
+    machine.write(STRANGE)
     declared(machine)
     assert machine.validated == []
 

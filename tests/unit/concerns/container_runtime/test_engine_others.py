@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Mapping, Sequence, Tuple
@@ -379,8 +380,8 @@ def test_a_main_file_that_a_drop_in_of_a_newer_version_overrules_comes_back_as_i
     assert host.files.names(FOLDER) == ("50-other.toml",)
     (said,) = [change["after"] for change in result["changes"] if change["setting"] == "text"]
     assert said.startswith(
-        f"as it was found, although {FOLDER}/50-other.toml is read last and has version 3, so this containerd ignores "
-        "the plugin tables of version 2, and "
+        f"as it was found, although {FOLDER}/50-other.toml is read last and has version 3, and this containerd ignores "
+        "the plugin tables of version 2, so "
     )
 
 
@@ -389,9 +390,9 @@ def test_a_drop_in_of_another_version_that_is_read_last_is_named(tmp_path: Path)
     text = f'imports = ["{FOLDER}/*.toml"]\n{KUBEADM}'
     host = containerd(tmp_path, NEW, {MAIN: text, CTK_FILE: OF_VERSION_3})
     assert outcome_of(host, NVIDIA)["msg"] == (
-        f"Cannot validate the new configuration of containerd in {MAIN}: {CTK_FILE} is read last and has version 3, so "
-        "this containerd ignores the plugin tables of version 2, and cdi, systemd_cgroup runc would not take effect. "
-        "Write both files in the same version, then run again."
+        f"Cannot validate the new configuration of containerd in {MAIN}: {CTK_FILE} is read last and has version 3, "
+        "and this containerd ignores the plugin tables of version 2, so cdi, systemd_cgroup runc would not take "
+        "effect. Write both files in the same version, then run again."
     )
     assert host.files.read(MAIN) == text
 
@@ -537,3 +538,32 @@ def test_a_file_that_containerd_does_not_start_with_is_refused_in_check_mode_too
         f"Cannot configure containerd in {MAIN}: {said[number]}. Correct the file, then run again."
     )
     assert snapshot(tmp_path) == before
+
+
+def test_a_file_with_which_a_containerd_that_is_older_does_not_start_again_is_reported(
+    tmp_path: Path,
+) -> None:
+    host = containerd(tmp_path, OLD, {MAIN: KUBEADM})
+    outcome_of(host, NVIDIA)
+    host.files.replace(MAIN, host.files.read(MAIN).replace("version = 2", 'version = 2\nrequired_plugins = ["nope"]'))
+    # Of one that does not run, and of one that has started with it, nobody asks the program.
+    assert outcome_of(host, NVIDIA, check_mode=True)["status"] == "in_sync"
+    socket = tmp_path / "run/containerd/containerd.sock"
+    tree = {
+        socket: "",
+        tmp_path / "proc/7/comm": "containerd\n",
+        tmp_path / "sys/fs/cgroup/system.slice/containerd.service/cgroup.procs": "7\n",
+    }
+    for place, text in tree.items():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    written = (tmp_path / MAIN[1:]).stat().st_mtime
+    os.utime(socket, (written + 60, written + 60))
+    assert outcome_of(host, NVIDIA, check_mode=True)["status"] == "in_sync"
+    os.utime(socket, (written - 60, written - 60))
+    result = outcome_of(host, NVIDIA, check_mode=True)
+    assert (result["status"], result["msg"]) == (
+        "drifted",
+        f"Cannot configure containerd in {MAIN}: containerd 1.7 would not start because of nope in required_plugins. "
+        "Correct the file, then run again.",
+    )

@@ -30,6 +30,7 @@ from ansible_collections.gpufleet.node.tests.unit.concerns.kernel_modules.kernel
     programs_run,
     run,
 )
+from ansible_collections.gpufleet.node.tests.unit.linux import sdbootutil_machine
 from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, Killed, snapshot
 
 IMAGE = f"/boot/initramfs-{RELEASE}.img"
@@ -417,3 +418,68 @@ def test_a_run_that_is_killed_anywhere_is_completed_by_the_next(tmp_path: Path, 
         assert snapshot(root) == original
         shutil.rmtree(root)
     assert ends >= 5
+
+
+def suse_machine(root: Path, *, hostonly: bool) -> Tuple[FakeHost, Tool]:
+    """A machine whose images sdbootutil has dracut build, with those of a snapshot that does not run."""
+    entries = {path: text.replace("6.17.8-1-default", RELEASE) for path, text in sdbootutil_machine.tree().items()}
+    host, kernel = machine(root, {**entries, f"/usr/lib/modules/{RELEASE}/vmlinuz": ""})
+    tool = Tool(host, kernel, ["nouveau"], hostonly=hostonly)
+
+    def dracut(_version: str) -> str:
+        tool.image = "/var/tmp/initrd-0"
+        tool.build()
+        text = host.files.read(tool.image)
+        host.files.remove(tool.image)
+        return text
+
+    host.commands.programs.update(
+        {
+            "dracut": tool.build,
+            "lsinitrd": tool.list,
+            "sdbootutil": sdbootutil_machine.sdbootutil(host, dracut),
+        }
+    )
+    host.commands.programs["sdbootutil"](("sdbootutil", "mkinitrd"))
+    host.files.log.clear()
+    return host, tool
+
+
+def images_of_suse(host: FakeHost) -> List[str]:
+    folder = f"/boot/efi/opensuse/{RELEASE}"
+    return [f"{folder}/{name}" for name in host.files.names(folder)]
+
+
+def test_sdbootutil_builds_the_images_that_its_loader_entries_name(tmp_path: Path) -> None:
+    host, _tool = suse_machine(tmp_path, hostonly=True)
+    (before,) = images_of_suse(host)
+    outcome = run(host, block=["nouveau"])
+    (image,) = [path for path in images_of_suse(host) if path != before]
+    assert programs_run(host) == ["sdbootutil mkinitrd", f"lsinitrd {image}"]
+    assert BLOCK_FILE[1:] in host.files.read(image)
+    assert outcome.error is None
+    assert run(host, block=["nouveau"]).status == "in_sync"
+    # What another run of sdbootutil builds is listed, and not built again.
+    host.files.replace(f"{image}1", host.files.read(image))
+    named = image[len("/boot/efi") :]
+    entry = host.files.read(sdbootutil_machine.RUNNING).replace(named, f"{named}1")
+    host.files.replace(sdbootutil_machine.RUNNING, entry)
+    host.commands.calls.clear()
+    assert run(host, block=["nouveau"]).status == "drifted"
+    assert programs_run(host) == [f"lsinitrd {image}1"]
+
+
+def test_an_image_of_sdbootutil_that_lacks_the_file_is_refused_by_its_name(tmp_path: Path) -> None:
+    host, _tool = suse_machine(tmp_path, hostonly=False)
+    with pytest.raises(Refused) as caught:
+        run(host, block=["nouveau"])
+    assert caught.value.object in images_of_suse(host)
+    assert str(caught.value).startswith("Cannot apply the settings of modules in /boot/efi/opensuse/")
+
+
+@pytest.mark.parametrize("program", ["sdbootutil", "lsinitrd"])
+def test_nothing_is_built_or_listed_without_the_program_for_it(tmp_path: Path, program: str) -> None:
+    host, _tool = suse_machine(tmp_path, hostonly=True)
+    del host.commands.programs[program]
+    run(host, block=["nouveau"])
+    assert programs_run(host) == ([] if program == "sdbootutil" else ["sdbootutil mkinitrd"])

@@ -202,8 +202,7 @@ def case(
         case(
             "a damaged record, for absent",
             "Cannot read the original values in /var/lib/gpufleet/baseline/kernel_modules.json: "
-            "the file is damaged: JSONDecodeError('Expecting value: line 1 column 1 (char 0)'). Restore it from a "
-            "backup, or remove it to give up restoring.",
+            "the file is damaged: it is not JSON. Restore it from a backup, or remove it to give up restoring.",
             more={"/var/lib/gpufleet/baseline/kernel_modules.json": "x"},
             state="absent",
         ),

@@ -499,6 +499,15 @@ def include(machine: SlurmMachine) -> None:
     machine.write(GRES_CONF, "Include /shared/gres.conf\n")
 
 
+def includes(machine: SlurmMachine) -> None:
+    machine.write(GRES_CONF, "Include /shared/gres.conf\n\ninclude more.conf\n")
+
+
+def no_devices(machine: SlurmMachine) -> None:
+    machine.devices.remove("/dev/nvidia0")
+    machine.devices.remove("/dev/nvidia1")
+
+
 def stand_in(machine: SlurmMachine) -> None:
     machine.write("/etc/slurm/fake_gpus.conf", "a100|4|(null)|(null)|/dev/nvidia0\n")
 
@@ -515,7 +524,10 @@ def stand_in(machine: SlurmMachine) -> None:
         (other_name, {}, "no NodeName in /etc/slurm/slurm.conf has it"),
         (other_file, {}, "slurmd reads /opt/slurm/etc/slurm.conf (found /etc/slurm). Set folder: /opt/slurm/etc."),
         (other_select, {"mps": 100}, "SelectType=select/linear, which knows no shares"),
-        (include, {}, "its line 1 includes another file"),
+        (no_devices, {}, "Cannot hand out /dev/nvidia0: it is not there, and slurmd would wait for it"),
+        (no_devices, {}, "then run again. Also cannot hand out /dev/nvidia1: it is not there, and slurmd would wait"),
+        (include, {}, "its line 1 includes another file, whose lines"),
+        (includes, {}, "its lines 1, 3 include other files, whose lines would count as well"),
         (stand_in, {}, "it stands in for GPUs in tests of Slurm"),
     ],
 )

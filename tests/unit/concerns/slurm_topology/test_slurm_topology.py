@@ -386,6 +386,10 @@ def include(machine: TopologyMachine) -> None:
     machine.write(TOPOLOGY_CONF, "Include more.conf\n")
 
 
+def includes(machine: TopologyMachine) -> None:
+    machine.write(TOPOLOGY_CONF, "Include more.conf\n# none\nInclude most.conf\n")
+
+
 def other_plugin(machine: TopologyMachine) -> None:
     machine.write("/etc/slurm/nodes.conf", f"{NODES_TEXT}TopologyPlugin=topology/3d_torus\n")
 
@@ -415,6 +419,7 @@ def silent(machine: TopologyMachine) -> None:
     [
         (yaml_there, TREE, "/etc/slurm/topology.yaml: it exists, and Slurm then ignores topology.conf"),
         (include, TREE, "its line 1 includes another file"),
+        (includes, TREE, "its lines 1, 3 include other files"),
         (other_plugin, TREE, "Cannot set TopologyPlugin in /etc/slurm/nodes.conf: /etc/slurm/slurm.conf includes it"),
         (linear, TREE, "SelectType=select/linear, with which slurmctld 24.11 would not start"),
         (old, BLOCKS, "topology/block with BlockSizes came with Slurm 24.05 (found 22.05). Declare switches"),

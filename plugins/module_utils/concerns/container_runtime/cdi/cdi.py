@@ -16,6 +16,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
+from ...._core.record import MALFORMED, Damaged, damage_of
 from ...._core.regex import regex
 from ...._core.value import frozen
 from ...._linux import systemd
@@ -182,13 +183,13 @@ def read_specification(document: Document) -> Specification:
         kind, devices = said["kind"], said["devices"]
         names = tuple(f"{kind}={device['name']}" for device in devices)
         if is_deep(text, said):
-            raise ValueError(TOO_DEEP)
+            raise Damaged(TOO_DEEP)
     except YamlError as error:
         return Specification(document, error=str(error))
     except json.JSONDecodeError as error:
         return Specification(document, error=f"line {error.lineno}, column {error.colno}: {error.msg}")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        return Specification(document, error=f"it is not a specification: {error!r}")
+    except MALFORMED as error:
+        return Specification(document, error=f"it is not a specification: {damage_of(error)}")
     return Specification(document, str(kind), names, frozenset(_paths(said)), majors=frozenset(_majors(said)))
 
 

@@ -113,7 +113,6 @@ def check(
     # 1.6 has no CDI, and no word about it.
     reported = {CDI: False, **meaning.settings_of(said.cri, 0)}
     _refuse_ignored(candidate, reported)
-    _refuse_outvoted(candidate, reported)
     now = read(host.files, installation).settings
     unknown = [name for name in candidate.settings if _unknown(name, said.cri, candidate.settings, now)]
     settings = {name: value for name, value in candidate.settings.items() if name not in unknown}
@@ -124,38 +123,29 @@ def check(
 
 
 def _refuse_ignored(candidate: Configuration, reported: Settings) -> None:
-    """Raises ``Refused`` for what a file of version 1 says in vain: 2.0 to 2.2 give its plugins names that they do not
-    look up then (``v1Migrate``).
-    """
-    for source in candidate.parsed.sources:
-        ignored = _not_reported(source, candidate, reported) if source.version == 1 else ""
-        if ignored:
-            raise Refused(
-                GOAL,
-                object=source.document.path,
-                cause=f"the file has version 1, and this containerd ignores the plugin tables of version 1, so "
-                f"{ignored} would not take effect",
-                hint="write the file as version 2 or newer, or remove these tables, then run again",
-            )
+    """Raises ``Refused`` for what a file says in vain, because plugins have other names in its version.
 
-
-def _refuse_outvoted(candidate: Configuration, reported: Settings) -> None:
-    """Raises ``Refused`` for what a file says in vain before one of another version.
-
-    The version of the last file counts for all, and plugins by their names in another version are not looked up
-    (``LoadConfig`` of 2.0 to 2.2).
+    2.0 to 2.2 give those of version 1 names that they do not look up then (``v1Migrate``). The version of the last file
+    counts for all, and names in another one are not looked up (``LoadConfig``).
     """
     sources = candidate.parsed.sources
     last = sources[-1]
     for source in sources:
-        lost = _not_reported(source, candidate, reported) if PLUGINS[source.version] != PLUGINS[last.version] else ""
-        if lost:
+        if source.version == 1:
+            why, hint = "the file has version 1", "write the file as version 2 or newer, or remove these tables"
+        elif PLUGINS[source.version] != PLUGINS[last.version]:
+            why = f"{last.document.path} is read last and has version {last.version}"
+            hint = "write both files in the same version"
+        else:
+            continue
+        ignored = _not_reported(source, candidate, reported)
+        if ignored:
             raise Refused(
                 GOAL,
                 object=source.document.path,
-                cause=f"{last.document.path} is read last and has version {last.version}, so this containerd ignores "
-                f"the plugin tables of version {source.version}, and {lost} would not take effect",
-                hint="write both files in the same version, then run again",
+                cause=f"{why}, and this containerd ignores the plugin tables of version {source.version}, so {ignored} "
+                "would not take effect",
+                hint=f"{hint}, then run again",
             )
 
 

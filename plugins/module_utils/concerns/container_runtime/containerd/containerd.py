@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Dict, Iterator, Optional, Tuple
 
-from ...._core.errors import DeclarationError
+from ...._core.errors import CannotLook, DeclarationError, Refused
 from ...._core.value import replace
 from ...._machine import processes
 from ..model import (
@@ -53,6 +53,7 @@ from .meaning import (
     same,
     settings_of,
     theirs,
+    version_of,
     with_runc,
 )
 
@@ -156,6 +157,26 @@ class Containerd(Kind):
         stale = next((path for path in _read_at_start(read) if files.modified(path) > started), "")
         return RunningDaemon({} if stale else read.settings, containers=containers, stale=stale)
 
+    def foresee(
+        self, host: Host, configuration: Configuration, running: Optional[RunningDaemon], wanted: WantedEngine
+    ) -> Configuration:
+        # The program is asked for its version only about files that are newer than a daemon.
+        is_newer = running is not None and running.stale
+        if not is_newer or not wanted.present or not host.may_change or places.is_template(configuration.installation):
+            return configuration
+        from . import check
+
+        try:
+            version = version_of(configuration.installation)
+            if version:
+                check.refuse_unreadable(configuration.parsed.sources, version)
+        except Refused as error:
+            return replace(configuration, refused=error)
+        except CannotLook:
+            # Its version is not known here, and matters only where a file is edited.
+            pass
+        return configuration
+
     def required_action(self, before: Settings, after: Settings) -> RequiredAction:
         changed = [name for name, value in after.items() if not same(name, before.get(name), value)]
         return restart_for("containerd reads", changed)
@@ -180,7 +201,8 @@ def _copied_from(configuration: Configuration, wanted: WantedEngine) -> str:
     if default == name:
         kinds = [kind for kind in (CGROUP, *keys.KEYS) if kind not in wanted.options]
         for other in (RUNC, *ordinary):
-            alike = all(has.get(SettingName(kind, other)) == has.get(SettingName(kind, name)) for kind in kinds)
+            pairs = [(SettingName(kind, other), SettingName(kind, name)) for kind in kinds]
+            alike = all(same(ours, has.get(one), has.get(ours)) for one, ours in pairs)
             if other != name and other in ordinary and alike:
                 return other
     return RUNC

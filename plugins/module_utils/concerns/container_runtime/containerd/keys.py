@@ -45,9 +45,9 @@ KINDS = {str: "not a string", bool: "neither true nor false", int: "not a number
 def settings_of(name: str, runtime: Mapping[str, Any]) -> Iterator[Tuple[SettingName, Scalar]]:
     """What the table of a runtime says."""
     for option, (path, _kind) in KEYS.items():
-        value = at(runtime, path)
-        if value:
-            yield SettingName(option, name), scalar(value)
+        value = scalar(at(runtime, path))
+        if value is not None:
+            yield SettingName(option, name), value
 
 
 def at(runtime: Mapping[str, Any], path: Tuple[str, ...]) -> Any:
@@ -56,14 +56,19 @@ def at(runtime: Mapping[str, Any], path: Tuple[str, ...]) -> Any:
     return table.get(path[-1])
 
 
+def same(has: Scalar, wanted: Scalar) -> bool:
+    """Whether both mean the same to containerd, which takes false and 0 for a key that is not there."""
+    return (has or None) == (wanted or None)
+
+
 def scalar(value: Any) -> Scalar:
-    """A value of a key, or of an option, as a setting has it."""
+    """A value of a key, or of an option, as a setting has it; None for an empty one."""
     made: Scalar = value
     if isinstance(value, list):
         made = " ".join(value)
         if value and (made.startswith("[") or made.split(" ") != value or "" in value):
             made = json.dumps(value, ensure_ascii=False)
-    return made or None
+    return None if made == "" else made
 
 
 def listed(text: str) -> List[str]:
@@ -89,11 +94,12 @@ def wanted(name: str, declared: Mapping[str, Any], has: Settings, like: str) -> 
         setting = SettingName(option, name)
         copied = has.get(SettingName(option, like)) if like else None
         if option in declared:
-            made[setting] = scalar(declared[option])
-        elif like and (copied is not None or setting in has):
-            made[setting] = copied
+            made[setting] = scalar(declared[option]) or None
+        elif like and (copied or has.get(setting)):
+            made[setting] = copied or None
     required, allowed = (SettingName(option, name) for option in PRIVILEGED)
     if made.get(allowed) and not made.get(required, has.get(required)) and PRIVILEGED[1] not in declared:
         # containerd does not start with the one and without the other.
         made[allowed] = None
-    return made
+    # What means the same stays as it is written.
+    return {setting: has.get(setting) if same(has.get(setting), value) else value for setting, value in made.items()}

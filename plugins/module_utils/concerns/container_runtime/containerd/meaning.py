@@ -94,6 +94,8 @@ class ParsedContainerd:
 
 def same(setting: SettingName, has: Scalar, wanted: Scalar) -> bool:
     """Whether both mean the same: without a word runc is the default, and a runtime has no systemd cgroups."""
+    if setting.kind in KEYS:
+        return keys.same(has, wanted)
     silent: Scalar = RUNC if setting == DEFAULT else False if setting.kind == CGROUP else None
     return (silent if has is None else has) == (silent if wanted is None else wanted)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Tuple
 from ...._core.errors import Refused
 from ...._linux import unit_command
 from ...._text import json_text
-from ..model import CDI
+from ..model import CDI, Edit
 from . import directives
 from .meaning import (
     KNOWS_CDI,
@@ -19,6 +19,7 @@ from .meaning import (
     ParsedDocker,
     ask,
     dotted,
+    is_newer,
     note,
     noted_of,
     numbers,
@@ -30,7 +31,7 @@ from .meaning import (
 
 if TYPE_CHECKING:
     from ...._core.protocols import Host
-    from ..model import Configuration, Edit, Installation
+    from ..model import Configuration, Installation
 
 # The first versions that have ``--validate``, and that read a file with a byte-order mark.
 VALIDATES = (23,)
@@ -58,27 +59,36 @@ def refused(host: Host, configuration: Configuration, edits: Tuple[Edit, ...]) -
 
     dockerd itself says so from 23.0 on, with the options of its unit. Nothing is written.
     """
-    installation = configuration.installation
-    version = installation.version or version_of(host, installation)
     for edit in edits:
-        text = edit.after or ""
-        values = json_text.parse(text, edit.path)
-        cause = ""
-        if version and version < READS_MARKS and text.startswith(json_text.BOM):
-            cause = f"dockerd {dotted(version)} cannot read a file with a byte-order mark"
-        elif version and version < KNOWS_CDI and _has_cdi(values, edit.path) and not _had_cdi(edit):
-            cause = f"dockerd {dotted(version)} does not support CDI (25.0 and newer do)"
-        elif values.get("live-restore") and _in_swarm(host, configuration):
-            cause = "dockerd is in a swarm, and live-restore is incompatible with that"
-        elif version < VALIDATES:
-            given = options_of(_command(host, installation))
-            cause = directives.refusal(text, values, given, version)
-        elif installation.flavour != SNAP:
-            # The program of the snap runs only inside of it.
-            cause = _validate(host, installation, edit.path, text)
+        cause = _fault(host, configuration, edit)
         if cause:
             return Refused("configure docker", object=edit.path, cause=cause, hint="the file was left as it is")
     return None
+
+
+def unstartable(host: Host, configuration: Configuration, text: str) -> Optional[Refused]:
+    """The same of the file as it is, which has this text."""
+    path = configuration.documents[0].path
+    cause = _fault(host, configuration, Edit(path, text, text))
+    hint = "correct the file before dockerd starts again"
+    return Refused("start docker with {}", object=path, cause=cause, hint=hint) if cause else None
+
+
+def _fault(host: Host, configuration: Configuration, edit: Edit) -> str:
+    installation = configuration.installation
+    version = installation.version or version_of(host, installation)
+    text = edit.after or ""
+    values = json_text.parse(text, edit.path)
+    if version and version < READS_MARKS and text.startswith(json_text.BOM):
+        return f"dockerd {dotted(version)} cannot read a file with a byte-order mark"
+    if version and version < KNOWS_CDI and _has_cdi(values, edit.path) and not _had_cdi(edit):
+        return f"dockerd {dotted(version)} does not support CDI (25.0 and newer do)"
+    if values.get("live-restore") and _in_swarm(host, configuration):
+        return "dockerd is in a swarm, and live-restore is incompatible with that"
+    if version < VALIDATES:
+        return directives.refusal(text, values, options_of(_command(host, installation)), version)
+    # The program of the snap runs only inside of it.
+    return "" if installation.flavour == SNAP else _validate(host, installation, edit.path, text)
 
 
 def _has_cdi(values: Mapping[str, Any], path: str) -> bool:
@@ -95,9 +105,8 @@ def _note(host: Host, configuration: Configuration) -> None:
     if parsed.process is None:
         return
     noted = noted_of(host.files)
-    path = configuration.documents[0].path
     known = noted.get("daemon") == parsed.process.identity
-    if known or host.files.modified(path) > host.files.modified(parsed.pid_file) > 0:
+    if known or is_newer(host.files, configuration):
         return
     note(host.files, parsed.process, untold_of(configuration.settings))
 

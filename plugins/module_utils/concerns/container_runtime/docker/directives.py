@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, Sequence, Tuple
 
-from ...._text.json_edit import members_of
 from ...._text.json_text import BOM
 from .meaning import dotted
 
@@ -40,6 +39,11 @@ KNOWN: Mapping[Tuple[int, int], Sequence[str]] = {
     (20, 10): ("default-cgroupns-mode", "host-gateway-ip", "ip6tables", "max-download-attempts"),
 }
 # The maps whose keys are not options.
+# Of the oldest, those that are gone by docker-v29.7.2. The others are known to every release.
+GONE = (
+    *("allow-nondistributable-artifacts", "api-cors-header", "cluster-advertise", "cluster-store", "cluster-store-opt"),
+    *("cluster-store-opts", "deprecated-key-path", "graph", "oom-score-adjust"),
+)
 MAPS = ("builder", "cluster-store-opts", "default-ulimits", "features", "log-opts", "runtimes")
 # What the command line and the file may both have.
 MERGED = ("runtimes",)
@@ -69,6 +73,14 @@ def refusal(
     return f"{cause}, so it would not start" if cause else ""
 
 
+def in_doubt(text: str, values: Mapping[str, Any], given: Mapping[str, Tuple[Any, str]]) -> bool:
+    """Whether any release may not start with the keys of a file; for the arguments see ``refusal``."""
+    sure = [key for key in KNOWN[(19, 3)] if key not in GONE]
+    return text.startswith(BOM) or any(
+        key not in sure or (key in given and key not in MERGED) for key in _flattened(values)
+    )
+
+
 def located(text: str, values: Mapping[str, Any], keys: Sequence[str]) -> str:
     """The keys as the file has them, each with its line where it is there."""
     ways = _flattened(values)
@@ -89,6 +101,8 @@ def _flattened(values: Mapping[str, Any]) -> Dict[str, Tuple[str, ...]]:
 
 
 def _line(text: str, way: Sequence[str]) -> int:
+    from ...._text.json_edit import members_of
+
     body = text.lstrip(BOM)
     start = at = body.index("{")
     for key in way:

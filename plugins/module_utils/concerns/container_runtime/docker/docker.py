@@ -6,8 +6,7 @@
 
 The names of the settings: ``runtime NAME`` (its path, with its arguments), ``default_runtime``, ``cdi``,
 ``live_restore``, ``data_root``, ``exec_opts``, ``default_shm_size`` and ``default_ulimits NAME`` (``soft:hard``). What
-is declared is in the file afterwards, also where dockerd would decide the same. runc as the default runtime is what
-dockerd does without a word, and has no value.
+is declared is in the file afterwards, also where dockerd would decide the same.
 
 GET /info has all of them but the size of /dev/shm and the limits, which no question to dockerd answers. Of these it has
 what the file said when it started (its pid file tells when), or what ``docker_check`` noted before a later change.
@@ -17,6 +16,7 @@ The daemon of the machine is meant. A rootless one belongs to a user, reads a fi
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -53,12 +53,14 @@ from .meaning import (
     KEYS,
     KNOWS_CDI,
     PID_FILE,
+    RUNC,
     SHM_SIZE,
     SNAP,
     ParsedDocker,
     ask,
     bytes_of,
     dotted,
+    is_newer,
     numbers,
     options_of,
     refuse_twice,
@@ -83,7 +85,7 @@ PROGRAMS = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd")
 RUNTIME_KEYS = ("path", "runtimeArgs", "runtimeType")
 LOWER = tuple(key.lower() for key in RUNTIME_KEYS)
 # What dockerd does without a word.
-DECIDED: Settings = {LIVE_RESTORE: False, DATA_ROOT: "/var/lib/docker", SHM_SIZE: "64M"}
+DECIDED: Settings = {DEFAULT_RUNTIME: RUNC, LIVE_RESTORE: False, DATA_ROOT: "/var/lib/docker", SHM_SIZE: "64M"}
 
 
 class Docker(SingleFile):
@@ -174,7 +176,7 @@ class Docker(SingleFile):
             return configuration
         edits = self.restore(configuration, self.wanted(wanted, configuration))
         if not edits:
-            return configuration
+            return _with_next_start(host, configuration)
         from . import check
 
         refused = check.refused(host, configuration, edits)
@@ -192,6 +194,35 @@ class Docker(SingleFile):
         from . import check
 
         check.check(host, self.read(host.files, installation), edits)
+
+
+def _with_next_start(host: Host, configuration: Configuration) -> Configuration:
+    """The configuration with the reason why dockerd would not start with the file as it is.
+
+    The program is asked only about a file with which some release does not start, and this one has not yet.
+    """
+    parsed: ParsedDocker = configuration.parsed
+    text = configuration.documents[0].text
+    if text is None or _has_started(host.files, configuration):
+        return configuration
+    from . import directives
+
+    if not directives.in_doubt(text, parsed.values, parsed.options):
+        return configuration
+    from . import check
+
+    return replace(configuration, refused=check.unstartable(host, configuration, text))
+
+
+def _has_started(files: Files, configuration: Configuration) -> bool:
+    """Whether the dockerd that is installed runs, and has started with the file as it is."""
+    parsed: ParsedDocker = configuration.parsed
+    if parsed.process is None or is_newer(files, configuration):
+        return False
+    # So the kernel says that the program is not this file any more (proc(5)).
+    with contextlib.suppress(OSError):
+        return not files.link(f"/proc/{parsed.process.pid}/exe").endswith(" (deleted)")
+    return True
 
 
 def _with_version(host: Host, configuration: Configuration, running: Optional[RunningDaemon]) -> Configuration:

@@ -12,6 +12,7 @@ import shlex
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 from ...._core.errors import CannotLook, OwnedByAnother, Refused, not_understood
+from ...._core.record import read_note, texts_of
 from ...._core.setting import Scalar
 from ...._core.value import field, frozen
 from ...._linux import unit_command
@@ -163,7 +164,7 @@ def settings_of(values: Mapping[str, Any], path: str) -> Dict[SettingName, Scala
                 made[SettingName(RUNTIME, name)] = runtime_text(runtimes[name] or {})
             except ValueError as error:
                 raise _wrong(path, f"runtimes.{name}", str(error)) from error
-    if values.get("default-runtime") not in (None, "", RUNC):
+    if values.get("default-runtime") not in (None, ""):
         made[DEFAULT_RUNTIME] = _text(values, "default-runtime", path)
     limits = _object(values, "default-ulimits", path)
     for name in limits:
@@ -288,7 +289,7 @@ def reported(files: Files, info: Mapping[str, Any], boot: Settings) -> Dict[Sett
     for name, runtime in (info.get("Runtimes") or {}).items():
         if name not in STOCK:
             said[SettingName(RUNTIME, name)] = runtime_text(runtime)
-    if info.get("DefaultRuntime") not in (None, "", RUNC):
+    if info.get("DefaultRuntime"):
         said[DEFAULT_RUNTIME] = info["DefaultRuntime"]
     said[LIVE_RESTORE] = bool(info.get("LiveRestoreEnabled"))
     # The folders are those of the start, and none where CDI was off then; daemons before 25.0 do not have the word.
@@ -321,9 +322,12 @@ def untold(files: Files, configuration: Configuration) -> Dict[SettingName, Scal
     if parsed.process is not None and noted.get("daemon") == parsed.process.identity:
         settings: Dict[SettingName, Scalar] = noted["settings"]
         return settings
-    # dockerd reads its file just before it writes its number.
-    late = files.modified(configuration.documents[0].path) > files.modified(parsed.pid_file) > 0
-    return dict.fromkeys(now, NOT_KNOWN) if late else now
+    return dict.fromkeys(now, NOT_KNOWN) if is_newer(files, configuration) else now
+
+
+def is_newer(files: Files, configuration: Configuration) -> bool:
+    """Whether the file was written after the daemon had started: dockerd reads it just before it writes its number."""
+    return files.modified(configuration.documents[0].path) > files.modified(configuration.parsed.pid_file) > 0
 
 
 def untold_of(settings: Settings) -> Dict[SettingName, Scalar]:
@@ -338,13 +342,12 @@ def note(files: Files, process: processes.Process, settings: Settings) -> None:
 
 def noted_of(files: Files) -> Dict[str, Any]:
     """The daemon that something was noted of, and its settings; nothing where there is no such note."""
-    try:
-        noted = json.loads(files.read_optional(LOADED) or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    if not isinstance(noted, dict) or not isinstance(noted.get("settings"), dict):
-        return {}
-    return {**noted, "settings": {setting_of(text): value for text, value in noted["settings"].items()}}
+    return read_note(files, LOADED, _noted) or {}
+
+
+def _noted(document: Any) -> Dict[str, Any]:
+    settings = texts_of(document["settings"])
+    return {"daemon": document["daemon"], "settings": {setting_of(text): value for text, value in settings.items()}}
 
 
 def socket_among(hosts: Any) -> str:

@@ -11,12 +11,12 @@ reads the files. What containers.conf of single users or of CONTAINERS_CONF says
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple
 
 from ...._core.change import RunCommand
 from ...._core.errors import Refused
+from ...._core.record import MALFORMED, damage_of, parse
 from ..cdi.oci_hooks import FOLDERS, find_hooks
 from ..merged_toml import Keys, Layer, MergedToml, Places, entries, make_layer, read_layer
 from ..model import (
@@ -110,10 +110,11 @@ def _ask(host: Host, program: str, candidate: str, name: str, path: str) -> None
     argv = ("env", f"CONTAINERS_CONF={candidate}", program, "--runtime", name, "info", "--format", "json")
     output = run(RunCommand(argv, GOAL, timeout=SECONDS), host)
     try:
-        said = json.loads(output)["host"]["ociRuntime"]
+        said = parse(output)["host"]["ociRuntime"]
         found = f"{said['name']} {said['path']}"
-    except (ValueError, KeyError, TypeError) as error:
-        raise Refused(GOAL, object=name, cause=f"podman info does not say which runtime it has: {error!r}") from error
+    except MALFORMED as error:
+        cause = f"podman info does not say which runtime it has: {damage_of(error)}"
+        raise Refused(GOAL, object=name, cause=cause) from error
     if found not in [f"{name} {one}" for one in path.split(", ")]:
         raise Refused(GOAL, object=name, cause="podman info has another runtime", found=found, wanted=f"{name} {path}")
 
