@@ -7,7 +7,7 @@
 Of a concern: its argument specification, and of its role the argument specification, defaults, variables, tasks and the
 table in README.md. Of other modules the argument specification. Of all: the keys that the modules of concerns return
 alike, the action group, and the tables of docs/profiles.md. What cannot be derived is in tools/overlay.yml. The table
-of docs/files.md is that of tools/written_files.yml.
+of docs/files.md is that of tools/written_files.yml, and that of docs/check-mode.md of tools/not_foreseen.yml.
 
 Without an argument it is written; with ``--check`` nothing is written, and a file that is not current is an error.
 """
@@ -418,6 +418,13 @@ def written_files(rows: Path) -> str:
     return "\n".join(lines)
 
 
+def not_foreseen(rows: Path) -> str:
+    """A table of what check mode cannot foresee, and why."""
+    lines = ["| what | why |", "|---|---|"]
+    lines += [f"| {row['what']} | {row['why']} |" for row in yaml.safe_load(rows.read_text(encoding="utf-8"))]
+    return "\n".join(lines)
+
+
 def runtime() -> str:
     path = ROOT / "meta" / "runtime.yml"
     found = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -450,6 +457,7 @@ def files() -> Files:
     for name, table in (
         ("profiles.md", profiles(ROOT / "profiles")),
         ("files.md", written_files(ROOT / "tools" / "written_files.yml")),
+        ("check-mode.md", not_foreseen(ROOT / "tools" / "not_foreseen.yml")),
     ):
         page = ROOT / "docs" / name
         yield page, between(page.read_text(encoding="utf-8"), BEGIN, END, f"\n\n{table}\n\n")

@@ -35,6 +35,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
                 item.add_marker(skip)
 
 
+def pytest_sessionstart() -> None:
+    """Hold every run to what its plan lists, before a test module takes anything from ``convergence``."""
+    from ansible_collections.gpufleet.node.tests.unit import foresight
+
+    foresight.watch()
+
+
 def pytest_collection_finish() -> None:
     """Keep what is imported and collected out of garbage collection, which makes each child copy all of it."""
     gc.collect()

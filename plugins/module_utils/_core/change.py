@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
-from typing import Dict, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Dict, Optional, Tuple, Union
 
 from .errors import GpuFleetError
 from .setting import BOOT, DRIFTED, EFFECTIVE, IN_SYNC, NOW, PENDING, REBOOT, UNKNOWN, Scalar, Setting, worded
 from .value import frozen, replace
+
+if TYPE_CHECKING:
+    from .protocols import Host
 
 
 @frozen
@@ -66,10 +69,29 @@ class RoomAction:
 
     ``writes`` are the files outside of /var/lib/gpufleet and /run that it replaces, ``folders`` those that it makes.
     ``written`` are those whose text the plan has, each with it, or with None where the file goes.
+    ``optional_programs`` are those that it runs where they are installed.
     """
 
     writes: Tuple[str, ...] = ()
     folders: Tuple[str, ...] = ()
+    optional_programs: Tuple[str, ...] = ()
+
+    @property
+    def programs(self) -> Tuple[str, ...]:
+        """The programs without which it fails, by name."""
+        return ()
+
+    @property
+    def restarts(self) -> Tuple[str, ...]:
+        """The units that it restarts, or stops for a while."""
+        return ()
+
+    def followed_by(self, plan: Plan, host: Host) -> Tuple[str, ...]:
+        """What must happen after it, by the names of ``needs``, that no setting waits for yet; ``plan`` has this step.
+
+        Only a look asks for it.
+        """
+        return ()
 
     @property
     def written(self) -> Tuple[Tuple[str, Optional[str]], ...]:
@@ -101,6 +123,13 @@ class Step:
     changes: Tuple[Change, ...] = ()
     notes: Tuple[str, ...] = ()
     probes: Tuple[str, ...] = ()
+
+    @property
+    def programs(self) -> Tuple[str, ...]:
+        """The programs without which it fails, by name or path."""
+        if isinstance(self.action, RunCommand):
+            return self.action.argv[:1]
+        return self.action.programs if isinstance(self.action, RoomAction) else ()
 
 
 @frozen
@@ -176,6 +205,21 @@ class Plan:
         """The errors of a run on its way, each before a step that cannot be taken."""
         actions = (step.action for step in self.steps)
         return tuple(action.error for action in actions if isinstance(action, Refuse) and action.error is not None)
+
+    @property
+    def feasible(self) -> Tuple[Step, ...]:
+        """The steps before the first that is refused."""
+        for number, step in enumerate(self.steps):
+            if isinstance(step.action, Refuse) and step.action.error is not None:
+                return self.steps[:number]
+        return self.steps
+
+    @property
+    def restarts(self) -> Tuple[str, ...]:
+        """The units that the steps restart, or stop for a while."""
+        actions = (step.action for step in self.steps)
+        units = (unit for action in actions if isinstance(action, RoomAction) for unit in action.restarts)
+        return tuple(dict.fromkeys(units))
 
     def split(self) -> Tuple[Tuple[Step, ...], Tuple[Step, ...]]:
         """The steps up to the last that changes the next boot, or where none does the running system; the others."""

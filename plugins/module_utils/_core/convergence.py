@@ -10,7 +10,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from . import baseline
+from . import baseline, targets
 from .assessment import assess
 from .change import Change, Plan, RemoveFile, ReplaceFile, RoomAction, Step
 from .contract import LOCK, AnyConcern, Outcome, Params, outcome, reboot_note, reboot_text
@@ -24,9 +24,18 @@ if TYPE_CHECKING:
     from .protocols import Host
 
 
-def converge(concern: AnyConcern, params: Params, host: Host, *, check_mode: bool, may_wait: bool = True) -> Outcome:
+def converge(
+    concern: AnyConcern,
+    params: Params,
+    host: Host,
+    *,
+    check_mode: bool,
+    may_wait: bool = True,
+    diff: bool = False,
+) -> Outcome:
     """All five steps. ``check_mode`` is asked here and nowhere else. ``may_wait``: for what is in the way to go.
 
+    ``diff``: also say how foreign files change.
     Raises ``GpuFleetError`` before anything changed; a failure after that is in ``Outcome.error``.
     """
     try:
@@ -43,14 +52,24 @@ def converge(concern: AnyConcern, params: Params, host: Host, *, check_mode: boo
         raise seen
     if check_mode:
         error = plan.blocker.error if plan.blocker is not None and plan.blocker.fatal else None
-        return outcome(concern, plan=plan, changes=plan.changes, state=state, remaining=plan, error=error)
-    if not plan.steps and not _left_over(concern.name, params, host, plan):
+        files = _file_diffs(plan, host) if diff else ()
+        return outcome(concern, plan=plan, changes=plan.changes, state=state, remaining=plan, error=error, files=files)
+    with as_not_permitted(f"change {concern.name}"):
+        is_done = not plan.steps and not _left_over(concern.name, params, host, plan)
+    if is_done:
         if plan.status != DRIFTED:
             return outcome(concern, plan=plan, changes=(), state=state, remaining=plan)
         return outcome(concern, plan=plan, changes=(), state=state, remaining=plan, error=not_in_effect(plan))
     if not host.may_change:
         raise NotPermitted(f"change {concern.name}", cause="not running as root", hint="run the task with become: true")
-    return execute(concern, params, host, may_wait=may_wait)
+    return execute(concern, params, host, may_wait=may_wait, diff=diff)
+
+
+def _file_diffs(plan: Plan, host: Host) -> Sequence[Mapping[str, str]]:
+    # Only diff mode pays for importing it.
+    from .file_diff import file_diffs
+
+    return file_diffs(plan.steps, host.files)
 
 
 def _left_over(concern: str, params: Params, host: Host, plan: Plan) -> bool:
@@ -107,7 +126,7 @@ def assess_alone(concern: AnyConcern, params: Params, host: Host, seen: Optional
         return assess(concern, params, host)
 
 
-def execute(concern: AnyConcern, params: Params, host: Host, *, may_wait: bool) -> Outcome:
+def execute(concern: AnyConcern, params: Params, host: Host, *, may_wait: bool, diff: bool) -> Outcome:
     """Look again under the lock, for another run may have been faster, and take the steps.
 
     While something is in the way the lock is free, and every look makes a new plan. Raises ``GpuFleetError`` before
@@ -121,7 +140,7 @@ def execute(concern: AnyConcern, params: Params, host: Host, *, may_wait: bool) 
                 concern.perform(plan.blocker.recovery_step, host)
                 state, plan = assess(concern, params, host)
             if plan.blocker is None:
-                return _execute_locked(concern, params, host, state=state, plan=plan)
+                return _execute_locked(concern, params, host, state=state, plan=plan, diff=diff)
         if given_up is None:
             given_up = time.monotonic() + (plan.blocker.timeout if may_wait else 0.0)
         left = given_up - time.monotonic()
@@ -134,7 +153,8 @@ def execute(concern: AnyConcern, params: Params, host: Host, *, may_wait: bool) 
 PLANS = 3
 
 
-def _execute_locked(concern: AnyConcern, params: Params, host: Host, *, state: Any, plan: Plan) -> Outcome:
+def _execute_locked(concern: AnyConcern, params: Params, host: Host, *, state: Any, plan: Plan, diff: bool) -> Outcome:
+    files = _file_diffs(plan, host) if diff else ()
     first, new = plan, _save(concern, params, host, plan)
     done: List[Change] = []
     acted: List[Change] = []
@@ -176,13 +196,19 @@ def _execute_locked(concern: AnyConcern, params: Params, host: Host, *, state: A
             concern.name, host, changed=keys.of(acted), untried=new - keys.of(tried), now=settings
         )
         failure = failure or unsettled
-    return outcome(concern, plan=first, changes=tuple(done), state=state, remaining=remaining, error=failure)
+    if files and (failure is not None or plan is not first):
+        # What still differs from what was planned was not written.
+        left = [one["path"] for one in _file_diffs(first, host)]
+        files = [one for one in files if one["path"] not in left]
+    return outcome(
+        concern, plan=first, changes=tuple(done), state=state, remaining=remaining, error=failure, files=files
+    )
 
 
 def _save(concern: AnyConcern, params: Params, host: Host, plan: Plan) -> FrozenSet[baseline.Key]:
     if params["state"] != "present":
         return frozenset()
-    return baseline.save(host.files, concern.name, plan.settings, plan.steps)
+    return baseline.save(host.files, concern.name, plan.settings, plan.feasible)
 
 
 def _take_steps(
@@ -267,7 +293,8 @@ def _cannot_write(concern: str, error: OSError) -> NotPermitted:
 
 
 def _not_permitted(goal: str, error: OSError) -> NotPermitted:
-    return NotPermitted(goal, object=str(error.filename or ""), cause=error.strerror or str(error))
+    path, cause = str(error.filename or ""), error.strerror or str(error)
+    return NotPermitted(goal, object=path, cause=cause, hint=targets.remedy(error))
 
 
 def not_in_effect(plan: Plan) -> Optional[GpuFleetError]:

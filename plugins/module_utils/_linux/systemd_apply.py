@@ -19,8 +19,11 @@ from .._core.change import RoomAction, RunCommand, Step
 from .._core.errors import CannotLook, NotInEffect, Refused
 from .._core.value import frozen
 from .systemd import (
+    DAEMON_REEXEC,
+    DAEMON_RELOAD,
     ETC,
     MARKER,
+    NOT_FOUND,
     REEXEC_MARKER,
     announce,
     containers_that_lose_gpus,
@@ -29,9 +32,11 @@ from .systemd import (
     running,
     show,
     sources,
+    unit_files,
 )
 
 if TYPE_CHECKING:
+    from .._core.change import Plan
     from .._core.protocols import Files, Host
 
 SECONDS = 90.0
@@ -40,6 +45,7 @@ REEXEC_SECONDS = 5.0
 POLL_SECONDS = 0.1
 # Each has 90 seconds to stop, by systemd's default, and some have more.
 SECONDS_OF_MANY = 300.0
+SYSTEMCTL = "systemctl"
 NOT_RESTARTED = "systemctl restart exited with 0, but the service was not restarted"
 
 
@@ -54,16 +60,33 @@ class AnnounceUnit(RoomAction):
 class ReloadUnits(RoomAction):
     """Let systemd do so, if it may."""
 
+    # A part of systemd, which it asks only while that runs.
+    optional_programs = (SYSTEMCTL,)
+
+    def followed_by(self, plan: Plan, host: Host) -> Tuple[str, ...]:
+        units = [step.action.unit for step in plan.steps if isinstance(step.action, AnnounceUnit)]
+        if not (units and running(host.files) and containers_that_lose_gpus(host)):
+            return ()
+        # A new unit is read when it is first asked for.
+        known = unit_files(host.files)
+        return (DAEMON_RELOAD,) if any(known.status(unit) != NOT_FOUND for unit in units) else ()
+
 
 @frozen
 class ReexecuteManager(RoomAction):
     """Let systemd read its own configuration, and with it all units, if it may; REEXEC_MARKER was noted before."""
+
+    optional_programs = (SYSTEMCTL,)
+
+    def followed_by(self, plan: Plan, host: Host) -> Tuple[str, ...]:
+        return (DAEMON_REEXEC,) if running(host.files) and containers_that_lose_gpus(host) else ()
 
 
 @frozen
 class StartAtBoot(RoomAction):
     """Make the links that a unit asks for, where it is ``static`` and asks for none the usual one; or remove all."""
 
+    programs = (SYSTEMCTL,)
     unit: str
     enable: bool
     static: bool = False
@@ -73,6 +96,7 @@ class StartAtBoot(RoomAction):
 class ChangeUnitFiles(RoomAction):
     """Mask, unmask, enable or disable units (``verb``), all at once."""
 
+    programs = (SYSTEMCTL,)
     verb: str
     units: Tuple[str, ...]
 
@@ -81,6 +105,7 @@ class ChangeUnitFiles(RoomAction):
 class RunUnits(RoomAction):
     """Start or stop units (``verb``), all at once."""
 
+    programs = (SYSTEMCTL,)
     verb: str
     units: Tuple[str, ...]
 
@@ -91,6 +116,14 @@ class RunService(RoomAction):
 
     verb: str
     unit: str
+
+    @property
+    def programs(self) -> Tuple[str, ...]:
+        return (SYSTEMCTL,)
+
+    @property
+    def restarts(self) -> Tuple[str, ...]:
+        return (self.unit,) if self.verb == "restart" else ()
 
 
 def perform(step: Step, host: Host) -> None:

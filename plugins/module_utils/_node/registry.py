@@ -292,7 +292,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
                 "slurm_gpus",
                 "slurm_topology",
             ),
-            cures=("no_boot_service",),
+            cures=("no_boot_service", "exposed"),
         ),
     ),
     RegisteredConcern(
@@ -328,6 +328,7 @@ REGISTRY: Tuple[RegisteredConcern, ...] = (
         Registration(
             after=("node_tools", "kernel_modules", "nvml"),
             disturbs=("gpu_settings", "numa_irq_affinity"),
+            cures=("no_persistence",),
             deadline=75.0,
         ),
     ),

@@ -14,7 +14,6 @@ import copy
 import hashlib
 import importlib
 import os
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -30,31 +29,11 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.shared_options
 from ansible_collections.gpufleet.node.plugins.module_utils._node.assessment import assess_node
 from ansible_collections.gpufleet.node.plugins.module_utils._node.order import RegisteredConcern
 from ansible_collections.gpufleet.node.plugins.module_utils._node.registry import REGISTRY
+from ansible_collections.gpufleet.node.tests.unit.foresight import only_reads
 from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import DEADLINE_SECONDS, GpuMachine, MakeMachine
 from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build, snapshot
 
 CONCERNS = tuple(entry.name for entry in REGISTRY)
-# Programs that change nothing, with arguments that begin like this. By "env" a control daemon of MPS is asked.
-ONLY_READ = (
-    ("dcb", "-j"),
-    ("dcgmi", "health", "-f"),
-    ("env",),
-    *(("ethtool", option) for option in ("-a", "-c", "-g", "-k", "-l")),
-    ("getent",),
-    ("ip", "-json"),
-    *((program, "-w", "5", "-S") for program in ("iptables", "ip6tables")),
-    ("journalctl",),
-    ("ping",),
-    ("kubelet", "--version"),
-    ("lctl", "get_param"),
-    ("modinfo",),
-    ("nvidia-smi", "compute-policy", "--list"),
-    ("nv-fabricmanager", "--version"),
-    ("slurmctld", "-V"),
-    ("tail",),
-    # A program of ours that asks a device.
-    (os.path.basename(sys.executable), "-IBS"),
-)
 PRESENT, OTHER, ABSENT = "present", "other", "absent"
 FUNCTION = "contract_node"
 HOME = Path(__file__).resolve().parents[1] / "concerns"
@@ -173,7 +152,7 @@ class Node:
     def _converge(self, params: Mapping[str, Any], *, check_mode: bool = False) -> Outcome:
         self.connect_to(self.host)
         try:
-            return converge(self.concern, params, self.host, check_mode=check_mode)
+            return converge(self.concern, params, self.host, check_mode=check_mode, diff=True)
         finally:
             self.host.nvml.close()
 
@@ -258,12 +237,6 @@ class Node:
     def effects(self) -> List[Tuple[str, str, str]]:
         """The side effects since the log was cleared, in order."""
         return self.host.files.log
-
-
-def only_reads(argv: Sequence[str]) -> bool:
-    """Whether a program that is started like this changes nothing."""
-    words = (os.path.basename(argv[0]), *argv[1:])
-    return "show" in words or any(words[: len(only)] == only for only in ONLY_READ)
 
 
 class CountedPrograms:

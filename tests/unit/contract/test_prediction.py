@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.file_diff import file_diffs, is_foreign
+from ansible_collections.gpufleet.node.plugins.module_utils._linux import systemd, systemd_apply
+from ansible_collections.gpufleet.node.tests.unit.contract.announced import run_traced, unannounced, units_run
 from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
     ABSENT,
     CONCERNS,
@@ -16,6 +18,7 @@ from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines impo
     Nodes,
     difference,
 )
+from ansible_collections.gpufleet.node.tests.unit.foresight import UNLISTED
 
 pytestmark = pytest.mark.once
 pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
@@ -38,20 +41,39 @@ def test_check_mode_and_the_look_say_what_the_run_then_does_and_change_nothing(n
         assert (node.effects, node.host.journal_lines) == ([], [])
         assert node.everything() == before
         announced = {one["path"] for one in file_diffs(predicted.remaining.steps, node.host.files)}
-        made = node.converge(verb)
+        traced, made = run_traced(node, verb)
         written = {path for kind, path, _text in node.effects if kind in ("replace", "remove")}
         # The stand-in of update-initramfs writes what no plan has the text of.
         assert {path for path in written if is_foreign(path) and not path.startswith("/boot/initrd")} == announced
         assert predicted.error is None
+        assert [taken.step for taken in traced.taken] == list(predicted.remaining.steps)
+        if concern not in UNLISTED:
+            assert list(unannounced(traced, node, before[0])) == []
+            named = {change.object for change in predicted.changes} | set(look.get("restarts", ()))
+            assert {unit for unit in units_run(node.effects) if not any(unit in name for name in named)} == set()
         assert made.changes == predicted.changes != ()
+        assert "msg" not in look, look.get("exception", look.get("msg"))
         assert look["changes"] == [change.as_dict() for change in made.changes]
         assert look["status"] == predicted.status == made.status == "drifted"
         assert predicted.as_dict()["diff"] == made.as_dict()["diff"]
-        assert predicted.remaining.needs == made.remaining.needs == tuple(look["needs"])
+        assert set(predicted.remaining.needs) <= set(made.remaining.needs) == set(look["needs"])
         reasons = made.as_dict()["pending_reasons"]
         assert reasons == predicted.as_dict()["pending_reasons"]
         assert bool(reasons) == bool(look["needs"])
         assert predicted.remaining.reboot_reasons == made.remaining.reboot_reasons == tuple(look["reboot_reasons"])
+
+
+@pytest.mark.parametrize("concern", CONCERNS)
+def test_a_look_says_what_waits_while_containers_would_lose_their_gpus_by_a_reload(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, concern: str
+) -> None:
+    node = nodes(concern)
+    for module in (systemd, systemd_apply):
+        monkeypatch.setattr(module, "containers_that_lose_gpus", lambda host: "s.scope would lose its GPUs")
+    for verb in (PRESENT, OTHER, ABSENT):
+        announced = node.look(verb)["needs"]
+        # A unit that systemd lets go of meanwhile needs no reload.
+        assert set(node.outcome(verb).remaining.needs) <= set(announced), verb
 
 
 @pytest.mark.parametrize("concern", CONCERNS)

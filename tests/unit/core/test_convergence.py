@@ -41,6 +41,7 @@ from ansible_collections.gpufleet.node.tests.unit.core.tunables_concern import (
     PRESENT,
     TUNABLES,
     Desired,
+    Elsewhere,
     State,
     Tunables,
     run,
@@ -109,6 +110,50 @@ def test_the_diff_has_one_line_for_each_change_and_says_what_is_for_the_next_boo
             "/sys/kernel/lamp value: 7\n"
         ),
     }
+
+
+def test_diff_mode_shows_what_changes_in_foreign_files_before_a_run_and_after_it(host: FakeHost) -> None:
+    host.files.replace("/etc/last", "7\n")
+    shown = "--- /etc/first\n+++ /etc/first\n@@ -0,0 +1 @@\n+7\n"
+    assert "prepared" not in convergence.converge(Elsewhere(), PRESENT, host, check_mode=True).as_dict()["diff"]
+    for check_mode in (True, False):
+        outcome = convergence.converge(Elsewhere(), PRESENT, host, check_mode=check_mode, diff=True)
+        assert outcome.as_dict()["diff"]["prepared"] == shown
+
+
+def test_a_foreign_file_that_a_run_did_not_get_to_is_not_shown_as_changed(host: FakeHost) -> None:
+    host.files.full.append("/etc/last")
+    result = convergence.converge(Elsewhere(), PRESENT, host, check_mode=False, diff=True).as_dict()
+    assert result["failed"] is True
+    assert "/etc/first" in result["diff"]["prepared"]
+    assert "/etc/last" not in result["diff"]["prepared"]
+
+
+def test_a_foreign_file_that_came_into_use_during_the_run_is_not_shown_as_changed(host: FakeHost) -> None:
+    class Late(Elsewhere):
+        """After the first step, its users no longer let anything change."""
+
+        options: Mapping[str, Any] = {**Tunables.options, "when_busy": {"type": "str"}}
+        in_use = False
+
+        def plan(self, state: State, desired: Desired, scope: Scope) -> Plan:
+            plan = super().plan(state, desired, scope)
+            return replace(plan, settings=(), steps=plan.steps[:1]) if self.in_use else plan
+
+        def perform(self, step: Step, host: Host) -> None:
+            if isinstance(step.action, WriteAttribute):
+                self.in_use = True
+                error = InUse("set {}", object=step.action.path, cause="it is in use")
+                error.late = True
+                raise error
+            super().perform(step, host)
+
+    result = convergence.converge(
+        Late(), {**PRESENT, "when_busy": "skip", "permanent": False}, host, check_mode=False, diff=True
+    ).as_dict()
+    assert "failed" not in result
+    assert "/etc/first" in result["diff"]["prepared"]
+    assert "/etc/last" not in result["diff"]["prepared"]
 
 
 def test_each_change_is_one_line_in_the_journal(host: FakeHost) -> None:
@@ -350,7 +395,7 @@ def test_a_damaged_declaration_is_written_again(host: FakeHost, text: str) -> No
     host.files.replace(declared.path_of("tunables"), text)
     result = run(host).as_dict()
     assert [(c["setting"], c["before"], c["after"]) for c in result["changes"]] == [
-        ("declaration", "another declaration", "as declared")
+        ("declaration", "damaged", "as declared")
     ]
     assert run(host).as_dict()["changed"] is False
 

@@ -24,6 +24,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.contract impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import DeclarationError
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Host
 from ansible_collections.gpufleet.node.plugins.module_utils._core.setting import BOOT, EFFECTIVE, REBOOT, Setting
+from ansible_collections.gpufleet.node.plugins.module_utils._core.value import replace
 from ansible_collections.gpufleet.node.tests.unit.support import FakeHost
 
 TUNABLES = ("/sys/kernel/fan", "/sys/kernel/lamp")
@@ -111,6 +112,15 @@ class Tunables:
 
     def report(self, state: State) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         return {"tunables": list(state.tunables)}, {"conf": state.conf}
+
+
+class Elsewhere(Tunables):
+    """It also writes two foreign files, one before and one after the rest."""
+
+    def plan(self, state: State, desired: Desired, scope: Scope) -> Plan:
+        plan = super().plan(state, desired, scope)
+        first, last = (Step(ReplaceFile(path, f"{desired.tunables[0]}\n")) for path in ("/etc/first", "/etc/last"))
+        return replace(plan, steps=(first, *plan.steps, last))
 
 
 SHARED: Dict[str, Any] = {"immediate": True, "permanent": True, "strict": False, "accepted": []}

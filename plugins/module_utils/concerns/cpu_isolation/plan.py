@@ -29,6 +29,7 @@ SHOWN = 3
 class ApplySlices(RoomAction):
     """Let systemd give slices the CPUs that it has read."""
 
+    programs = ("systemd-run",)
     names: Tuple[str, ...]
 
 

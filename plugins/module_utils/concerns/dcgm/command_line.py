@@ -11,7 +11,6 @@ The exporter takes its options with one dash or two, and ends where it gets two 
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Optional, Sequence
 
 from ..._core.regex import regex
@@ -127,9 +126,3 @@ def health_text(engine: str, dcgmi: str, watches: FrozenSet[str]) -> str:
         f"ExecStart=/bin/sh -c '{loop}'\n"
         f"[Install]\nWantedBy={engine}\n"
     )
-
-
-def command_of(text: str) -> str:
-    """The last command line that a drop-in or unit of ours sets."""
-    found = re.findall(r"^ExecStart=(.+)$", text, re.MULTILINE)
-    return found[-1] if found else ""

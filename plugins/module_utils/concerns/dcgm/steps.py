@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
 
 from ..._core.change import Change, Refuse, RoomAction, RunCommand, Step
-from ..._core.errors import NotInEffect
+from ..._core.errors import NoPackage
 from ..._core.planning import boot_change, effective_change
 from ..._core.setting import IN_SYNC, Setting
 from ..._core.value import frozen, replace
@@ -29,12 +29,26 @@ Found = Dict[Tuple[str, str], Setting]
 
 
 @frozen
+class SetWatches(RunService):
+    """Restart the unit that sets the health watches."""
+
+    @property
+    def programs(self) -> Tuple[str, ...]:
+        return (*super().programs, DCGMI)
+
+
+@frozen
 class StartExporter(RoomAction):
     """Start or restart the exporter (``verb``), and wait until it answers at ``address`` or has ended."""
 
+    programs = ("systemctl",)
     verb: str
     unit: str
     address: str
+
+    @property
+    def restarts(self) -> Tuple[str, ...]:
+        return (self.unit,) if self.verb == "restart" else ()
 
 
 def steps_of(state: DcgmState, desired: DcgmDesired, rows: Sequence[Setting], scope: Scope) -> List[Step]:
@@ -54,12 +68,6 @@ def steps_of(state: DcgmState, desired: DcgmDesired, rows: Sequence[Setting], sc
         steps.append(_watch_step(watches, desired))
     steps += _exporter_steps(state, wrong)
     return steps
-
-
-class NoPackage(NotInEffect):
-    """Something is missing that packages bring, which the role installs first."""
-
-    code = "no_package"
 
 
 def _not_installed(desired: DcgmDesired, lacking: Sequence[Setting]) -> NoPackage:
@@ -115,7 +123,7 @@ def _is_late(row: Setting) -> bool:
 def _watch_step(row: Setting, desired: DcgmDesired) -> Step:
     changes = (effective_change(row),)
     if desired.health is not None:
-        return Step(RunService("restart", HEALTH), changes)
+        return Step(SetWatches("restart", HEALTH), changes)
     flags = ("--set", desired.flags) if desired.flags else ("--clear",)
     return Step(RunCommand((DCGMI, "health", *flags), "set the health watches"), changes)
 

@@ -14,7 +14,6 @@ from ..._core.change import Step
 from ..._core.errors import CannotLook, Refused
 from ..._core.setting import Scalar
 from ..._core.value import frozen
-from ..._linux import boot_service
 from ..._nvidia import reset_counts
 from ..._nvidia.gpus import COMPUTE_MODES
 from . import locks
@@ -57,7 +56,6 @@ class GpuRefusal:
 
 def set_gpus(action: SetGpus, host: Host) -> None:
     """Every value gets its try. Raises ``Refused``, which names all that were not taken."""
-    _refuse_what_does_not_last(action)
     touched = {(gpu.uuid, setting) for gpu in action.gpus for setting, _value in gpu.values if setting in LOCKS}
     before = locks.read_record(host.files)
     if touched:
@@ -88,20 +86,6 @@ def _set_time_slices(action: SetGpus, host: Host) -> List[GpuRefusal]:
             if cause:
                 refusals.append(GpuRefusal(gpu.uuid, gpu.name, setting, value, cause))
     return refusals
-
-
-def _refuse_what_does_not_last(action: SetGpus) -> None:
-    if action.not_retained:
-        raise Refused(
-            "keep what is declared",
-            object=", ".join(action.not_retained),
-            cause="persistence mode is off, and the driver drops clocks, power limit and compute mode when its last "
-            "client exits",
-            hint="run the role nvidia_persistence first, or declare default",
-        )
-    error = boot_service.not_persisted(action.not_persisted)
-    if error is not None:
-        raise error
 
 
 def _record(action: SetGpus, host: Host, before: locks.Record, refused: Set[Tuple[str, str]]) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple
 
-from ..._core.change import Change, RoomAction, Step, Unmanaged
-from ..._core.errors import DeclarationError
+from ..._core.change import Change, Refuse, RoomAction, Step, Unmanaged
+from ..._core.errors import DeclarationError, Refused
 from ..._core.planning import effective_change, unread
 from ..._core.setting import BOOT, GPU_RESET, NOW, Scalar, Setting
 from ..._core.value import frozen
+from ..._linux import boot_service
 from ..._nvidia import unresponsive_gpu
 from .driver import watts
 from .spec import (
@@ -47,16 +48,17 @@ class GpuValues:
 
 @frozen
 class SetGpus(RoomAction):
-    """Set all these GPUs, each value for itself: one that is refused does not keep the others from theirs.
+    """Set all these GPUs, each value for itself: one that is refused does not keep the others from theirs."""
 
-    ``not_retained`` are those whose values would be gone with us, because nothing else keeps the driver on them;
-    ``not_persisted`` says why the next boot would not bring them. Either is refused before anything is set.
-    """
-
+    optional_programs = ("nvidia-smi",)
     gpus: Tuple[GpuValues, ...]
-    not_retained: Tuple[str, ...] = ()
-    not_persisted: str = ""
     restoring: bool = False
+
+
+class NoPersistence(Refused):
+    """The values of GPUs would be gone with us, because nothing else keeps the driver on them."""
+
+    code = "no_persistence"
 
 
 def restore(baseline: Baseline, state: GpuSettingsState) -> GpuSettingsDesired:
@@ -177,14 +179,25 @@ def steps_of(
         ):
             not_retained.append(gpu.name)
     steps = []
+    if not_retained:
+        steps.append(Step(Refuse(_not_retained(not_retained))))
+    if state.carrier.missing and any(change.scope == BOOT and change.setting != ECC for change in changes):
+        steps.append(Step(Refuse(boot_service.not_persisted(state.carrier.missing))))
     if changes:
-        at_boot = any(change.scope == BOOT and change.setting != ECC for change in changes)
-        not_persisted = state.carrier.missing if at_boot else ""
-        action = SetGpus(tuple(gpus), tuple(not_retained), not_persisted, scope.restoring)
-        steps.append(Step(action, tuple(changes)))
+        steps.append(Step(SetGpus(tuple(gpus), scope.restoring), tuple(changes)))
     if desired.unresponsive and scope.immediate:
         steps.append(unresponsive_gpu.refuse(desired.unresponsive))
     return tuple(steps)
+
+
+def _not_retained(gpus: Sequence[str]) -> NoPersistence:
+    return NoPersistence(
+        "keep what is declared",
+        object=", ".join(gpus),
+        cause="persistence mode is off, and the driver drops clocks, power limit and compute mode when its last "
+        "client exits",
+        hint="run the role nvidia_persistence first, or declare default",
+    )
 
 
 def _is_set(setting: Setting) -> bool:

@@ -56,6 +56,7 @@ class Bind(RoomAction):
     are left as they are while one of them is in use that has yet to change.
     """
 
+    optional_programs = ("modprobe", "nvidia-smi")
     address: str
     driver: Optional[str]
     spared: Tuple[Tuple[str, Optional[str]], ...] = ()
@@ -65,6 +66,7 @@ class Bind(RoomAction):
 class Open(RoomAction):
     """Let new clients use these GPUs again, where they are still bound to the driver that kept them away."""
 
+    optional_programs = ("nvidia-smi",)
     addresses: Tuple[str, ...]
 
 
@@ -72,6 +74,7 @@ class Open(RoomAction):
 class EnableFunctions(RoomAction):
     """Enable the virtual functions of a GPU, or disable them; one that is in use is refused."""
 
+    optional_programs = ("nvidia-smi", "/usr/lib/nvidia/sriov-manage")
     address: str
     enable: bool
 

@@ -19,7 +19,6 @@ from .vgpus import Counts
 NAME = "gpu_virtualization"
 FAIL, WAIT, SKIP = "fail", "wait", "skip"
 NVIDIA = "nvidia"
-DRIVERS = (VFIO, NVIDIA)
 # What sysfs says of a GPU that no driver has: not its index, its UUID or its model.
 MATCH_KEYS = ("pci_address", "pci_id")
 

@@ -28,10 +28,10 @@ from ..._core.value import replace
 from ..._nvidia import reset_counts
 from ..._nvidia.errors import GOAL, DriverHangs
 from . import busy, consumers, services, transaction
+from .actions import GpuTarget, Repartition, ResetGroup, SettleInterrupted
 from .driver import DriverInstance, MigReading, read
 from .driver_apply import IN_USE, Activation, change, set_mode, set_persistence
 from .journal import journal
-from .model import GpuTarget, Repartition, ResetGroup, SettleInterrupted
 from .preconditions import NVIDIA_SMI
 from .records import INTERRUPTED_RUN, NOTIFIED
 from .spec import DISABLED, ENABLED

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from ..._core.record import read_note
+from ..._core.record import listed, read_note
 from ..._core.regex import regex
 from ..._core.value import frozen
 from ..._linux import systemd
@@ -95,17 +95,36 @@ def record(host: Host, present: Optional[FrozenSet[str]] = None) -> None:
     files = host.files
     versions = {path: files.version(path) for path in SPECIFICATIONS if not _names_exactly(files, path, present)}
     specifications = {path: version for path, version in versions.items() if version}
+    found = _running(files)
+    if specifications or found:
+        document = {"schema": SCHEMA, "specifications": specifications, "processes": found}
+        files.replace(NOTIFIED, json.dumps(document, indent=1, sort_keys=True) + "\n")
+    else:
+        files.remove(NOTIFIED)
+
+
+def to_notify(files: Files, stopped: Sequence[str]) -> Tuple[str, ...]:
+    """The needs of those that would know the MIG devices of before after a change.
+
+    Services that are ``stopped`` around it know the new ones when they start again.
+    """
+    found = [CDI] if any(files.exists(path) for path in SPECIFICATIONS) else []
+    for need, identities in _running(files).items():
+        consumer = _consumer(files, need, [int(identity.partition(":")[0]) for identity in identities])
+        if consumer.pids or not set(consumer.units).issubset(stopped):
+            found.append(need)
+    return tuple(found)
+
+
+def _running(files: Files) -> Dict[str, List[str]]:
+    """The processes of programs that list MIG devices when they start (``pid:start``), by need."""
     needs = {processes.comm(command): need for need, (_name, command) in PROGRAMS.items()}
     found: Dict[str, List[str]] = {}
     for pid, name in processes.daemons(files, tuple(needs), UNITS):
         identity = _identity(files, int(pid))
         if identity:
             found.setdefault(needs[name], []).append(identity)
-    if specifications or found:
-        document = {"schema": SCHEMA, "specifications": specifications, "processes": found}
-        files.replace(NOTIFIED, json.dumps(document, indent=1, sort_keys=True) + "\n")
-    else:
-        files.remove(NOTIFIED)
+    return found
 
 
 def devices(files: Files, readings: Iterable[MigReading]) -> Optional[FrozenSet[str]]:
@@ -147,7 +166,7 @@ def _recorded(document: Any) -> RecordedConsumers:
     if document["schema"] != SCHEMA:
         return RecordedConsumers({}, {})
     specifications = {str(path): str(version) for path, version in document["specifications"].items()}
-    found = {str(need): tuple(map(str, noted)) for need, noted in document["processes"].items()}
+    found = {str(need): tuple(map(str, listed(noted))) for need, noted in document["processes"].items()}
     return RecordedConsumers(specifications, found)
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Tuple
 from ..._core.change import Change, Step
 from ..._core.setting import EFFECTIVE, REBOOT, Setting
 from ..._core.value import replace
-from .model import Geometry, Layout, Repartition
+from .actions import Repartition
+from .model import Geometry, Layout
 from .records import INTERRUPTED_RUN
 from .restore import exactly
 from .spec import DISABLED, ENABLED, INSTANCES, MIG

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import FrozenSet, Mapping, Optional, Tuple
 
-from ..._core.change import RoomAction
 from ..._core.value import frozen, frozen_ordered
 
 # What a profile has besides its slices, by its nvmlGpuInstanceProfile constant. Of the media engines a GPU has one set
@@ -94,43 +93,3 @@ class WantedInstance:
 
 Busy = Mapping[int, FrozenSet[int]]
 """What is in use: the starts of GPU instances, each with the starts of its compute instances that are."""
-
-
-@frozen
-class GpuTarget:
-    """What one GPU is to become: its mode, and its layout, or None where its instances are left alone."""
-
-    uuid: str
-    name: str
-    pci_address: str
-    mig: bool
-    target: Optional[Layout]
-
-
-@frozen
-class ResetGroup:
-    """GPUs that are changed together. With ``reset`` they are reset together when the driver keeps a mode pending."""
-
-    gpus: Tuple[GpuTarget, ...]
-    reset: bool = False
-
-
-@frozen
-class Repartition(RoomAction):
-    """Change these GPUs, group after group, each as a transaction. ``stop_services`` stand still around resets.
-
-    ``unsettled`` are the UUIDs of the GPUs that an interrupted run left between old and new: they stay on record until
-    they are one of these. With ``hold`` those that are new stay on it too, until a step settles them.
-    """
-
-    groups: Tuple[ResetGroup, ...]
-    stop_services: Tuple[str, ...] = ()
-    unsettled: Tuple[str, ...] = ()
-    hold: bool = False
-
-
-@frozen
-class SettleInterrupted(RoomAction):
-    """Take all GPUs from the record of the change but these, by UUID: what was begun has reached the next boot, too."""
-
-    unsettled: Tuple[str, ...] = ()

@@ -16,17 +16,8 @@ from ..._core.value import replace
 from ..._linux.boot_service import not_persisted
 from ..._nvidia import unresponsive_gpu
 from . import busy, interrupted
-from .model import (
-    Busy,
-    Geometry,
-    GpuTarget,
-    Instance,
-    Layout,
-    Repartition,
-    ResetGroup,
-    SettleInterrupted,
-    WantedInstance,
-)
+from .actions import GpuTarget, Repartition, ResetGroup, SettleInterrupted
+from .model import Busy, Geometry, Instance, Layout, WantedInstance
 from .preconditions import needs_reset
 from .records import RECORD, record_text
 from .solver import Impossible, left, moves, solve

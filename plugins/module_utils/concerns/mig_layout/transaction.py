@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple, Union
 
-from ..._core.record import read_record
+from ..._core.record import Damaged, listed, read_record
 from ..._core.value import field, frozen, replace
 from ..._machine.boot_id import boot_id
 from .model import Geometry, Layout
@@ -105,18 +105,18 @@ def _as_text(layout: Optional[Layout]) -> Optional[str]:
 
 def _record(document: Mapping[str, Any]) -> Record:
     gpus = {str(uuid): _from_document(entry) for uuid, entry in document["gpus"].items()}
-    return Record(gpus, tuple(str(unit) for unit in document["stopped"]))
+    return Record(gpus, tuple(map(str, listed(document["stopped"]))))
 
 
 def _from_document(entry: Mapping[str, Any]) -> Snapshot:
     persistence, to = entry["persistence"], entry.get("to")
     if not isinstance(persistence, (bool, type(None))):
-        raise TypeError(f"{entry!r} is not a state of a GPU")
+        raise Damaged(f"{entry!r:.80} is not a state of a GPU")
     return Snapshot(*_divided(entry), persistence, None if to is None else TargetLayout(*_divided(to)))
 
 
 def _divided(entry: Mapping[str, Any]) -> Tuple[bool, Optional[Layout]]:
     mig, instances = entry["mig"], entry["instances"]
     if not isinstance(mig, bool):
-        raise TypeError(f"{entry!r} is not a state of a GPU")
+        raise Damaged(f"{entry!r:.80} is not a state of a GPU")
     return mig, None if instances is None else parse_layout(instances, NUMBERS)

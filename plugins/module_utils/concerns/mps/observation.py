@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, List, Mapping, Sequence, Tuple
 
 from ..._core.errors import GpuFleetError
+from ..._core.record import MALFORMED, listed
 from ..._core.value import replace
 from ..._kinds import units
 from ..._linux import systemd
@@ -45,13 +46,13 @@ def with_daemons(host: Host, state: MpsState) -> MpsState:
 
 def declared_modes(files: Files, found: Sequence[MpsGpu]) -> Mapping[str, str]:
     """The compute modes that ``gpu_settings`` declares on this node, by UUID. What is wrong there is its own matter."""
-    from ..._core.declared import of_file
+    from ..._core.declared import of_another
 
     try:
-        items = (of_file(files, SETTINGS) or {}).get("gpus") or ()
+        items = listed(of_another(files, SETTINGS).get("gpus", []))
         entries: Sequence[match.MatchEntry] = gpus.parse("gpus", items)
         winners = gpus.select([replace(entry, optional=True) for entry in entries], [gpu.identity for gpu in found])
-    except GpuFleetError:
+    except (GpuFleetError, *MALFORMED):
         return {}
     modes = [None if winner is None else items[winner].get(COMPUTE_MODE) for winner in winners]
     return {gpu.identity.uuid: str(mode) for gpu, mode in zip(found, modes) if mode is not None}

@@ -43,15 +43,22 @@ class RunDaemon(RoomAction):
     ``folders`` are those that systemd makes for it and leaves behind.
     """
 
+    programs = ("systemctl",)
+    optional_programs = ("env",)
     verb: str
     unit: str
     folders: Tuple[str, ...] = ()
+
+    @property
+    def restarts(self) -> Tuple[str, ...]:
+        return (self.unit,) if self.verb == "restart" else ()
 
 
 @frozen
 class TellDaemon(RoomAction):
     """Give the daemon of a unit these commands."""
 
+    programs = ("env",)
     unit: str
     commands: Tuple[str, ...]
 

@@ -19,7 +19,7 @@ from .observation import observe
 from .options import OPTIONS
 from .spec import ETHTOOL, FUNCTIONS, MTU, NAME, NicSettingsDeclaration, parse
 from .state import Interface, NicSettingsDesired, NicSettingsState
-from .way_back import RECORD, UNDONE, WAITS
+from .way_back import CONFIRMATION, RECORD, UNDONE, WAITS
 
 if TYPE_CHECKING:
     from ..._core.baseline import Baseline
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..._core.protocols import Host
 
 CONNECTION, CONFIRMED = "connection", "confirmed"
-CONFIRMATION, PEER = "confirmation", "peer"
+PEER = "peer"
 NO_FUNCTIONS = "the card has no virtual functions, or its firmware has them off"
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Iterable, Optional, Sequence, Tuple
 from ..._core.match import names_explicitly
 from ..._kinds import hotplug
 from ..._kinds.own_files import header_of
-from ..._linux import systemd
 from .spec import NAME, InterfaceEntry
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from ..._kinds.hotplug import Hotplug
 
 UNIT = "gpufleet-nics.service"
-UNIT_PATH = f"{systemd.ETC}/{UNIT}"
 RULES = f"/etc/udev/rules.d/99-gpufleet-{NAME}.rules"
 # A card brings its ports one after the other, and a driver that was loaded again its virtual functions.
 AGAIN_SECONDS = 2

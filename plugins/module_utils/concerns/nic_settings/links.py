@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..._core.protocols import Files
 
 FOLDER = "/sys/class/net"
-BOND, BRIDGE, VLAN, MACVLAN = "bond", "bridge", "vlan", "macvlan"
+BOND, VLAN, MACVLAN = "bond", "vlan", "macvlan"
 # Those whose MTU the kernel keeps within that of the interface below.
 WITHIN_LOWER = (VLAN, MACVLAN)
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple
 
 from ..._core.change import (
     Change,
@@ -28,7 +28,11 @@ from . import ethtool
 from .refusals import refuse_impossible, undone
 from .spec import CHANNELS, COALESCING, ETHTOOL, FEATURES, FUNCTIONS, MTU, OFF, ON, PAUSE, RINGS
 from .state import Interface, NicSettingsDesired, NicSettingsState
-from .way_back import RECORD, UNDONE, WAITS, Undo, WayBack, text_of
+from .way_back import CONFIRMATION, RECORD, UNDONE, WAITS, Undo, WayBack, text_of
+
+if TYPE_CHECKING:
+    from ..._core.change import Plan
+    from ..._core.protocols import Host
 
 GOALS = {
     CHANNELS: "set the channels of {}",
@@ -45,8 +49,12 @@ LOST = "the driver that the interface has now does not support this setting"
 class BeginWayBack(RoomAction):
     """Let systemd undo these changes after so many seconds, whatever becomes of this run."""
 
+    programs = ("systemd-run", "systemctl")
     way_back: WayBack
     seconds: int
+
+    def followed_by(self, plan: Plan, host: Host) -> Tuple[str, ...]:
+        return (CONFIRMATION,)
 
 
 @frozen
@@ -67,6 +75,8 @@ class SetFunctions(RoomAction):
 class EndWayBack(RoomAction):
     """Call it off: the changes stay. ``made``: all of them were in effect."""
 
+    programs = ("systemctl",)
+    optional_programs = ("ethtool",)
     made: bool
 
 

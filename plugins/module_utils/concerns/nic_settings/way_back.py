@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Mapping, Optional,
 from ..._core.baseline import STATE_FOLDER
 from ..._core.contract import LOCK
 from ..._core.errors import CannotLook
-from ..._core.record import read_record
+from ..._core.record import Damaged, read_record
 from ..._core.setting import Scalar
 from ..._core.value import frozen
 from . import ethtool, links
@@ -39,6 +39,7 @@ SECONDS = 30.0
 LOCK_SECONDS = 60
 
 WAITS, UNDONE = "not confirmed", "undone"
+CONFIRMATION = "confirmation"
 
 
 @frozen
@@ -108,7 +109,7 @@ def _way_back(document: Any) -> WayBack:
         for entry in document["changes"]
     )
     if not changes:
-        raise ValueError("no changes")
+        raise Damaged("it lists no changes")
     since = document["since"]
     return WayBack(changes, None if since is None else int(since), str(document["boot"]), document["told"] is True)
 
@@ -116,13 +117,13 @@ def _way_back(document: Any) -> WayBack:
 def _text(value: object) -> str:
     if isinstance(value, str) and value and "/" not in value:
         return value
-    raise TypeError(f"{value!r} is not a name")
+    raise Damaged(f"{value!r:.80} is not a name")
 
 
 def _scalar(value: object) -> Scalar:
     if isinstance(value, (str, int)) and not isinstance(value, bool):
         return value
-    raise TypeError(f"{value!r} is not the value of a setting")
+    raise Damaged(f"{value!r:.80} is not the value of a setting")
 
 
 def text_of(way_back: WayBack) -> str:

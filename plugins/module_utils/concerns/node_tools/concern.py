@@ -41,7 +41,7 @@ class NodeTools:
     apply_at_boot = False
     registration = Registration(
         serves=ALL,
-        cures=(NO_BOOT_SERVICE,),
+        cures=(NO_BOOT_SERVICE, "exposed"),
     )
 
     def __init__(self, sent: Optional[bytes] = None) -> None:

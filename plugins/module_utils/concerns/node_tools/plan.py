@@ -53,6 +53,7 @@ class RemoveArchive(RoomAction):
 class EnableUnit(RoomAction):
     """Make the links that the unit asks for, or remove all."""
 
+    programs = ("systemctl",)
     enable: bool
 
 

@@ -38,6 +38,7 @@ class NvidiaPersistence:
     registration = Registration(
         after=("node_tools", "kernel_modules", "nvml"),
         disturbs=("gpu_settings", "numa_irq_affinity"),
+        cures=("no_persistence",),
         deadline=DRIVER_DEADLINE,
     )
 

@@ -35,6 +35,7 @@ class SwitchModes(RoomAction):
     With ``reopen`` a GPU whose memory is coherent goes off, and with it what we know it by.
     """
 
+    optional_programs = ("systemctl",)
     modes: Tuple[Tuple[str, str], ...]
     restart: bool
     reopen: bool

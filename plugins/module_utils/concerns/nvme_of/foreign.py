@@ -52,12 +52,10 @@ _SHORT = {
     "F": "fast_io_fail_tmo",
 }
 _SHORT_OF = {"disconnect": {"n": "nqn", "d": "device"}, "disconnect-all": {"r": "transport"}}
-_BY_DEVICE = ("d", "device")
 # drivers/nvme/host/fabrics.h, and NVME_DEFAULT_KATO of nvme.h. The number of queues goes by the CPUs.
 _DEFAULTS = {"queue_size": "128", "keep_alive_seconds": "5", "reconnect_seconds": "10", "loss_seconds": "600"}
 _PORT, _DISCOVERY_PORT = "4420", "8009"
 _SCOPE, _ALL = "disconnect-scope", "all-connections-matching-disconnect-trtypes"
-_NO_VALUE = ("", "none")
 
 
 @frozen
@@ -218,7 +216,7 @@ def _numbers(options: Mapping[str, str]) -> Dict[str, str]:
     return {name: options[known.name] for name, known in NUMBERS.items() if options.get(known.name)}
 
 
-def _same(key: Key, options: Mapping[str, str], *, ours: str = "") -> Optional[bool]:
+def _same(key: Key, options: Mapping[str, str]) -> Optional[bool]:
     """Whether these options mean a connection; None where that is not known here."""
     default = _DISCOVERY_PORT if key[0] == DISCOVERY and key[1] == "tcp" else _PORT
     said = (

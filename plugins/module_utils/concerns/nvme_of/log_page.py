@@ -28,7 +28,7 @@ ENTRY_BYTES = 1024
 _HEAD, _FLAGS = struct.Struct("<BBBB"), struct.Struct("<H")
 _FLAGS_AT, _PORT, _NQN, _ADDRESS = 10, slice(32, 64), slice(256, 512), slice(512, 768)
 TRANSPORTS = {1: "rdma", 2: "fc", 3: "tcp", 254: "loop"}
-REFERRAL, SUBSYSTEM, ITSELF = 1, 2, 3
+REFERRAL, SUBSYSTEM = 1, 2
 # Of the requirements: whether the channel must be secure.
 _SECURE, _SECURE_REQUIRED = 0x3, 1
 # EFLAGS: the other controller returns what this one does.

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from ..._core.change import Refuse, RemoveFile, ReplaceFile, RoomAction, Step, Unmanaged, WriteAttribute
@@ -40,6 +41,8 @@ class Connect(RoomAction):
     ``policies`` are those of subsystems that come with them.
     """
 
+    programs = ("modprobe", "/bin/sh")
+    optional_programs = ("udevadm",)
     lines: Tuple[Line, ...]
     policies: Tuple[SetPolicy, ...]
 
@@ -48,6 +51,9 @@ class Connect(RoomAction):
 class ConnectTold(RoomAction):
     """Connect what discovery controllers tell of that are connected only now, with what is declared of it."""
 
+    programs = Connect.programs
+    # By the last of these it reads what a discovery controller tells.
+    optional_programs = (*Connect.optional_programs, sys.executable)
     declaration: NvmeOfDeclaration
 
 

@@ -14,7 +14,7 @@ from ..._core import steps
 from ..._core.change import RunCommand, Step
 from ..._core.errors import CannotLook, NotSent, Refused
 from ..._core.exposure import BINDING_FOLDER
-from .plan import FindPackage, Install, RemoveOurs
+from .plan import Install, RemoveOurs
 from .recognise import FILE, digest
 from .state import OURS
 
@@ -31,15 +31,6 @@ def perform(step: Step, host: Host) -> None:
         _install(action, host)
     elif isinstance(action, RemoveOurs):
         _remove(host)
-    elif isinstance(action, FindPackage):
-        raise Refused(
-            "find nvidia-ml-py",
-            object=sys.executable,
-            cause="this Python does not find it",
-            wanted=action.wanted,
-            hint="install the package, as the role nvml does; the Python of a virtual environment does not see the "
-            "distribution's packages, so set source: controller there",
-        )
     else:
         steps.perform(step, host)
 

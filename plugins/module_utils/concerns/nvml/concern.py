@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from ..._core.change import Plan, Step
 from ..._core.contract import brings
-from ..._core.exposure import BINDING_FOLDER
+from ..._core.exposure import BINDING_FOLDER, exposed
 from ..._core.registration import Registration
 from ..._core.setting import IN_SYNC, Setting
 from . import recognise
@@ -50,13 +50,15 @@ class NvmlBinding:
 
     def observe(self, host: Host, declaration: BindingDeclaration, scope: Scope) -> BindingState:
         files = host.files
+        fault = exposed(files, BINDING_FOLDER)
         if declaration.source == FOLDER:
-            return BindingState(ours(files), recognise.guarded(files, recognise.search(files, [declaration.folder])))
+            found = recognise.guarded(files, recognise.search(files, [declaration.folder]))
+            return BindingState(ours(files), found, folder_fault=fault)
         if declaration.source == PACKAGE:
             found = recognise.guarded(files, recognise.search(files, _search_path()))
             release = (files.read_optional("/etc/os-release") or "") if found is None else ""
             return BindingState(ours(files), found, release)
-        return BindingState(ours(files))
+        return BindingState(ours(files), folder_fault=fault)
 
     def resolve(self, declaration: BindingDeclaration, state: BindingState) -> BindingDesired:
         if declaration.source == CONTROLLER:

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Optional, Tuple
 
-from ..._core.change import Change, RoomAction, Step
-from ..._core.errors import DeclarationError
+from ..._core.change import Change, Refuse, RoomAction, Step
+from ..._core.errors import DeclarationError, NoPackage, Refused
 from ..._core.setting import EFFECTIVE, Setting
 from ..._core.value import frozen
 from ..._linux import os_release
@@ -30,6 +31,7 @@ class Install(RoomAction):
     """
 
     writes = (OURS,)
+    optional_programs = (sys.executable,)
     sha256: str
     text: Optional[str]
     source: Optional[str]
@@ -39,13 +41,6 @@ class Install(RoomAction):
 @frozen
 class RemoveOurs(RoomAction):
     """Remove our file, what Python compiled from it, and its folders where nothing else is in them."""
-
-
-@frozen
-class FindPackage(RoomAction):
-    """Nothing to do here: whoever runs the module has installed the package by now, or it is an error."""
-
-    wanted: str
 
 
 def refuse_unfit(declaration: BindingDeclaration, state: BindingState) -> None:
@@ -83,12 +78,35 @@ def steps_of(
     changes = (Change(setting.object, setting.setting, setting.effective, desired.wanted, EFFECTIVE),)
     if desired.sha256 is not None:
         anew = state.ours is not None and bool(state.ours.fault)
-        return (Step(Install(desired.sha256, desired.text, sent, anew), changes),)
+        refusal = (Step(Refuse(_exposed(state.folder_fault))),) if state.folder_fault else ()
+        return (*refusal, Step(Install(desired.sha256, desired.text, sent, anew), changes))
     remove = (RemoveOurs(),) if state.ours is not None else ()
-    find = (FindPackage(desired.wanted),) if desired.wanted is not None and state.elsewhere is None else ()
+    find = (Refuse(_not_found(desired.wanted)),) if desired.wanted is not None and state.elsewhere is None else ()
     actions = (*find, *remove)
     # The last one completes the change.
     return (*(Step(action) for action in actions[:-1]), Step(actions[-1], changes, probes=(OURS,) if remove else ()))
+
+
+class ExposedFolder(Refused):
+    """Users other than root can replace what is installed there."""
+
+    code = "exposed"
+
+
+def _exposed(fault: str) -> ExposedFolder:
+    hint = "run the role node_tools, which corrects owner and mode"
+    return ExposedFolder("install nvidia-ml-py", object=OURS, cause=fault, hint=hint)
+
+
+def _not_found(wanted: str) -> NoPackage:
+    return NoPackage(
+        "find nvidia-ml-py",
+        object=sys.executable,
+        cause="this Python does not find it",
+        wanted=wanted,
+        hint="install the package, as the role nvml does; the Python of a virtual environment does not see the "
+        "distribution's packages, so set source: controller there",
+    )
 
 
 def loader_text(folder: str) -> str:

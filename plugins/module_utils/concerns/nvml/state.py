@@ -23,12 +23,14 @@ OURS = f"{BINDING_FOLDER}/{FILE}"
 class BindingState:
     """What was seen: the file that we bring, and with another source what the declaration is about.
 
-    ``release`` is the text of /etc/os-release, read where a package is declared that is not there.
+    ``release`` is the text of /etc/os-release, read where a package is declared that is not there. ``folder_fault`` is
+    why users other than root can replace our file, whatever is in it.
     """
 
     ours: Optional[InstalledBinding]
     elsewhere: Optional[InstalledBinding] = None
     release: str = ""
+    folder_fault: str = ""
 
 
 @frozen

@@ -30,7 +30,6 @@ PROGRAMS = (lossless.PROGRAM, QOS, CMA_MODE, CMA_TOS)
 TREES = (f"{devices.FOLDER}/", f"{devices.CONFIGFS}/", "/sys/class/net/")
 # The device and port of the scripts of mlnx-tools where they are given none.
 FIRST_DEVICE, FIRST_PORT = "mlx5_0", "1"
-UNKNOWN = "*"
 _LONG = {"--interface": "-i", "--pfc": "-f"}
 _Options = Sequence[Tuple[str, str]]
 

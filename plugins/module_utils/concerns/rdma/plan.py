@@ -39,10 +39,16 @@ class SetInFolder(RoomAction):
     texts: Tuple[Tuple[str, str], ...]
     leaves: bool
 
+    @property
+    def programs(self) -> Tuple[str, ...]:
+        return ("rmdir",) if self.leaves else ("mkdir", "rmdir")
+
 
 @frozen
 class LoadPeermem(RoomAction):
     """Load nvidia_peermem, and say what it means where it refuses."""
+
+    programs = ("modprobe",)
 
 
 def restore(baseline: Baseline, state: RdmaState) -> RdmaDesired:
