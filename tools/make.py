@@ -430,7 +430,7 @@ def require_machines(job: Job) -> None:
 
 
 def kubernetes(job: Job) -> None:
-    """What drains nodes of Kubernetes and says what it hands out, with its Python client, on a recorded API server."""
+    """What drains nodes of Kubernetes and says what it allocates, with its Python client, on a recorded API server."""
     _beside(job, "kubernetes", needs.python(job, *CONTROLLERS["floor"]), ANSIBLE_COLLECTIONS_PATH=str(COLLECTIONS))
 
 

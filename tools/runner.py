@@ -28,7 +28,6 @@ from why import line_that_matters
 
 TAIL_LINES = 60
 HEARTBEAT_SECONDS = 30.0
-STOP_SECONDS = 30.0
 # What a stage takes while none of its commands runs: of daemons that it left, and of images that are removed.
 BETWEEN = "(between commands)"
 LONGEST_LABEL = 70

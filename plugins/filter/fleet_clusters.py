@@ -11,7 +11,7 @@ version_added: 0.1.0
 description:
   - Takes the names of hosts that declare something for M(gpufleet.node.device_plugin), and puts those of each cluster
     together. Their GPUs are in the facts that came with the look.
-  - A host is left out if the run failed there, or if its MIG layout is not in sync, because what Kubernetes hands out
+  - A host is left out if the run failed there, or if its MIG layout is not in sync, because what Kubernetes allocates
     follows from it.
 positional: _input, hostvars, register
 options:
@@ -92,7 +92,7 @@ def _why_not(look: Look, variables: Mapping[str, Any], *, settled: bool) -> str:
     if settled and look.get("drifted"):
         return "it is not in sync"
     if any(LAYOUT in look.get(status, ()) for status in NOT_IN_SYNC):
-        return "its MIG layout is not in sync, and what Kubernetes hands out follows from it"
+        return "its MIG layout is not in sync, and what Kubernetes allocates follows from it"
     return ""
 
 

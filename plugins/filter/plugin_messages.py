@@ -67,11 +67,11 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
     dra = result.get("dra", {})
     if dra.get("twice"):
         yield (
-            f"{where(dra['twice'])}: the DRA driver and the device plugin both hand out its GPUs, so a GPU may be "
-            "given away twice. Turn one of them off there."
+            f"{where(dra['twice'])}: the DRA driver and the device plugin both offer its GPUs, so a GPU may be "
+            "allocated twice. Turn one of them off there."
         )
     if dra.get("unknown"):
-        yield f"Whether the DRA driver hands out GPUs too is not known: {dra['unknown']}"
+        yield f"Whether the DRA driver offers GPUs too is not known: {dra['unknown']}"
 
 
 def _listed(resources: Mapping[str, int]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: device_plugin
-short_description: How Kubernetes hands out GPUs
+short_description: How Kubernetes allocates GPUs
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
@@ -23,8 +23,8 @@ description:
   - With the GPU Operator, the ConfigMap is named in the ClusterPolicy if none is named there yet. With the device
     plugin alone, its Helm values must have C(config.name); they are not changed, and without it the module fails and
     says so.
-  - The DRA driver of NVIDIA and the device plugin do not know of each other, and can hand out the same GPU twice. What
-    the DRA driver hands out is in RV(dra), and is not changed.
+  - The DRA driver of NVIDIA and the device plugin do not know of each other, and can allocate the same GPU twice. What
+    the DRA driver offers is in RV(dra), and is not changed.
   - "RDMA devices are shared by the RDMA shared device plugin (k8s-rdma-shared-dev-plugin), whose one file serves all
     nodes. Each node declares what it has to offer, and all of it together is the file. Entries of others in it stay."
   - DeviceClasses for claims of DRA are declared by nodes as well. An RDMA resource or a class is removed once no node
@@ -469,7 +469,7 @@ rdma:
       type: str
       sample: the ConfigMap kube-system/rdma-devices is read by rdma-shared-dp-ds
 dra:
-  description: What the DRA driver of NVIDIA hands out, as it was before the run.
+  description: What the DRA driver of NVIDIA offers, as it was before the run.
   returned: always, unless the state could not be read
   type: dict
   contains:
@@ -488,7 +488,7 @@ dra:
       type: dict
       sample: {h100-008: [gpu-0, gpu-1]}
     twice:
-      description: Those of them whose kubelet also offers GPUs of the device plugin. A GPU may be given away twice.
+      description: Those of them whose kubelet also offers GPUs of the device plugin. A GPU may be allocated twice.
       type: list
       elements: str
       sample: []

@@ -79,11 +79,6 @@ missing:
   returned: always
   type: dict
   sample: {"n3": "Connection timed out"}
-sentence:
-  description: The same in a few words, with the hosts as ranges.
-  returned: always
-  type: str
-  sample: "1 node without facts: n3"
 failure:
   description: On failure the error in parts.
   returned: failure

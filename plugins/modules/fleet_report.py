@@ -112,11 +112,6 @@ files:
   type: list
   elements: str
   sample: [/srv/reports/gpufleet-report.json]
-sentences:
-  description: How to describe the nodes of each worst status that any node has.
-  returned: when the options are valid
-  type: dict
-  sample: {"drifted": "2 nodes have drifted: h[1-2]"}
 summary:
   description: The whole in a few numbers and names.
   returned: when the options are valid

@@ -1483,7 +1483,7 @@ node:
           type: dict
           sample: {}
     orchestrator:
-      description: What hands out work on this node.
+      description: What schedules work on this node.
       type: list
       elements: dict
       contains:

@@ -34,11 +34,6 @@ class Ways:
     nvidia_fs: str
     p2pdma_lacks: Tuple[str, ...]
 
-    @property
-    def none(self) -> bool:
-        """Whether cuFile can only copy through the memory of the CPU."""
-        return not self.nvidia_fs and bool(self.p2pdma_lacks)
-
 
 def read_ways(files: Files) -> Ways:
     version = ""

@@ -34,7 +34,7 @@ ENGINES: Mapping[str, Tuple[str, Tuple[str, ...], Tuple[str, ...]]] = {
     "rke2": ("rke2", (), ("rke2-server", "rke2-agent")),
     "nvidia-container-toolkit": ("nvidia-ctk", ("nvidia-container-toolkit",), ()),
 }
-# What hands out the work of a node, with the units of systemd and the configuration by which it is known.
+# What schedules the work of a node, with the units of systemd and the configuration by which it is known.
 ORCHESTRATORS: Mapping[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
     "kubelet": (("kubelet",), ("/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet.conf")),
     "k3s": (("k3s", "k3s-agent"), ("/etc/rancher/k3s/config.yaml", "/etc/rancher/k3s/k3s.yaml")),
@@ -97,7 +97,7 @@ def engines(files: Files) -> List[Facts]:
 
 
 def orchestrators(files: Files) -> List[Facts]:
-    """What hands out work here: known by its unit or by its configuration."""
+    """What schedules work here: known by its unit or by its configuration."""
     found = []
     for name, (units, configurations) in ORCHESTRATORS.items():
         unit = find_unit(files, *units)

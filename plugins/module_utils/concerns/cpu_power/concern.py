@@ -200,7 +200,7 @@ class CpuPower:
     def restore(self, baseline: Baseline, state: CpuPowerState) -> CpuPowerDesired:
         from . import plan
 
-        return plan.restore(baseline, state)
+        return plan.restore(state)
 
     def plan(self, state: CpuPowerState, desired: CpuPowerDesired, scope: Scope) -> Plan:
         rows = [

@@ -16,14 +16,12 @@ from ..._core.setting import Setting
 from ..._kinds import hotplug
 from ..._kinds.hotplug import Hotplug
 from ..._kinds.own_files import header_of
-from ..._linux import systemd
 from .spec import NAME
 
 if TYPE_CHECKING:
     from ..._core.protocols import Host
 
 UNIT = "gpufleet-cpus.service"
-UNIT_PATH = f"{systemd.ETC}/{UNIT}"
 RULES = f"/etc/udev/rules.d/99-gpufleet-{NAME}.rules"
 # CPUs come one after the other, each some milliseconds after the last.
 AGAIN_SECONDS = 2

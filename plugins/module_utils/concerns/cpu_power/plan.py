@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Sequence, Tuple
 
 from ..._core.change import Blocker, Change, Plan, Refuse, RoomAction, Step, Unmanaged
 from ..._core.declared import path_of
@@ -46,9 +46,6 @@ from .state import (
     described,
 )
 
-if TYPE_CHECKING:
-    from ..._core.baseline import Baseline
-
 ORDER = (SMT, TURBO, POLICY_BOOST, MIN_PCT, MAX_PCT, *(setting for setting in SETTINGS if setting not in (SMT, TURBO)))
 GONE = "the driver that has the CPUs now does not have it"
 SHOWN = 3
@@ -68,7 +65,7 @@ class SetCpus(RoomAction):
     texts: Tuple[Tuple[str, str], ...]
 
 
-def restore(baseline: Baseline, state: CpuPowerState) -> CpuPowerDesired:
+def restore(state: CpuPowerState) -> CpuPowerDesired:
     """What ``state: absent`` wants: the values from before the first change.
 
     Raises ``ValueError`` on one that no CPU ever had.

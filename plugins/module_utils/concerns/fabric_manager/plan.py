@@ -49,7 +49,7 @@ def refuse_impossible(state: FabricState, desired: FabricDesired, scope: Scope) 
     for wanted in desired.daemons:
         if wanted.needed:
             _refuse_owners(state, wanted)
-            _refuse_missing(state, wanted.daemon, scope)
+            _refuse_missing(state, wanted.daemon)
             _refuse_skew(state, wanted.daemon, scope)
             if wanted.daemon.program is FABRIC_MANAGER:
                 _refuse_lacking(state, wanted.daemon)
@@ -80,7 +80,7 @@ def _refuse_owners(state: FabricState, wanted: WantedDaemon) -> None:
         raise OwnedByAnother(f"run {title} ({{}})", object=unit, cause="it is masked", hint=hint)
 
 
-def _refuse_missing(state: FabricState, daemon: Daemon, scope: Scope) -> None:
+def _refuse_missing(state: FabricState, daemon: Daemon) -> None:
     if daemon.installed and daemon.version:
         return
     version = state.driver.at_boot
@@ -210,7 +210,7 @@ def _description(value: object) -> Optional[str]:
     return text
 
 
-def steps_of(state: FabricState, desired: FabricDesired, settings: Sequence[Setting], scope: Scope) -> Tuple[Step, ...]:
+def steps_of(state: FabricState, desired: FabricDesired, settings: Sequence[Setting]) -> Tuple[Step, ...]:
     """What is noted first, then the next boot, and at last what runs."""
     wrong = {(row.object, row.setting): row for row in settings if row.status != IN_SYNC}
     steps: List[Step] = [*_hold_steps(state, wrong)]

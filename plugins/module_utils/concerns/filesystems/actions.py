@@ -24,14 +24,21 @@ class Mounts(RoomAction):
     One whose server is gone does not keep the others. ``folders`` are the mount points that are not there.
     """
 
+    optional_programs = ("udevadm", "lctl", "systemd-run", "stat", "umount")
     entries: Tuple[Entry, ...]
     folders: Tuple[str, ...]
+
+    @property
+    def programs(self) -> Tuple[str, ...]:
+        return ("mount", *(("mkdir",) if self.folders else ()))
 
 
 @frozen
 class Make(RoomAction):
     """Make what is left of a file system at ``path``, and of the array under it; note before that it is begun."""
 
+    # Those that an array or a file system is made with are looked for in ``made``.
+    optional_programs = ("mdadm", "mkfs.xfs", "mkfs.ext4", "udevadm", "blkid")
     path: str
     made: Made
     made_of: MadeOf
@@ -48,6 +55,7 @@ class KeepJournal(RoomAction):
 class Unmount(RoomAction):
     """Unmount what is mounted there; never by force, and never what is in use."""
 
+    programs = ("umount",)
     path: str
 
 
@@ -55,6 +63,7 @@ class Unmount(RoomAction):
 class Remount(RoomAction):
     """Give a mount all of these flags, and the file system these options, None for as they are."""
 
+    programs = ("mount",)
     path: str
     source: str
     fstype: str
@@ -67,6 +76,7 @@ class Remount(RoomAction):
 class SetReadAhead(RoomAction):
     """Set it for what is mounted there by then."""
 
+    optional_programs = ("udevadm",)
     path: str
     kb: int
 
@@ -75,6 +85,7 @@ class SetReadAhead(RoomAction):
 class SetTunables(RoomAction):
     """Set these of a file system of Lustre, each where an instance has another value."""
 
+    programs = ("lctl",)
     path: str
     fsname: str
     values: Mapping[str, str]

@@ -17,6 +17,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Sequence, Tuple
 
+from ..._core.record import listed, read_note
 from ..._core.value import frozen, replace
 from ..._core.wording import counted, first_of
 from . import drives as on_drives
@@ -101,16 +102,19 @@ def number_of(*parts: str) -> str:
 
 def read_journal(files: Files) -> Mapping[str, Intent]:
     """What runs were about to make, by mount point. A damaged one says nothing: then nothing half made is touched."""
-    try:
-        document = json.loads(files.read_optional(JOURNAL) or "{}")
-        return {
-            str(path): Intent(
-                str(entry["array"]), str(entry["filesystem"]), str(entry["fstype"]), tuple(map(str, entry["drives"]))
-            )
-            for path, entry in document.items()
-        }
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return {}
+    return read_note(files, JOURNAL, _intents) or {}
+
+
+def _intents(document: Any) -> Mapping[str, Intent]:
+    return {
+        str(path): Intent(
+            str(entry["array"]),
+            str(entry["filesystem"]),
+            str(entry["fstype"]),
+            tuple(map(str, listed(entry["drives"]))),
+        )
+        for path, entry in document.items()
+    }
 
 
 def write_journal(files: Files, intents: Mapping[str, Intent]) -> None:

@@ -236,7 +236,7 @@ def read_back(option: Option, mount: Mount, memory_kb: int) -> Optional[str]:
         wanted, half = size_kb(option.wanted, memory_kb), size_kb("50%", memory_kb)
         has = half if value is None else size_kb(value, memory_kb)
         return option.wanted if wanted == has else f"{has}k"
-    return option.wanted if value is not None and _same(option, kind, value) else value
+    return option.wanted if value is not None and _same(option, value) else value
 
 
 def flag_of(setting: str, mount: Mount) -> str:
@@ -318,7 +318,7 @@ def _is_set(name: str, kind: str, shown: Mapping[str, str]) -> bool:
     return name in shown or (name in HIDDEN.get(kind, ()) and opposite not in shown)
 
 
-def _same(option: Option, kind: str, value: str) -> bool:
+def _same(option: Option, value: str) -> bool:
     wanted = option.wanted
     if wanted == value:
         return True

@@ -36,6 +36,7 @@ IDLE = "idle_slice"
 class StopSlices(RoomAction):
     """Stop slices in which nothing runs; one in which something was started meanwhile is refused."""
 
+    programs = ("systemctl",)
     names: Tuple[str, ...]
 
 
@@ -60,7 +61,7 @@ def plan(state: GpuSlicesState, desired: GpuSlicesDesired, scope: Scope) -> Plan
         rows += own
         changing[name] = [row for row in own if row.status != IN_SYNC]
     for service in state.services.values():
-        rows += _service_rows(service, desired, state, scope)
+        rows += _service_rows(service, desired, scope)
     rows += state.rule.rows(desired.rule)
     if desired.unresponsive and scope.immediate:
         from ..._nvidia import unresponsive_gpu
@@ -80,7 +81,7 @@ def plan(state: GpuSlicesState, desired: GpuSlicesDesired, scope: Scope) -> Plan
     return Plan(tuple(rows), tuple(steps), desired.unmanaged, (), _blocker(busy, state))
 
 
-def restore(baseline: Baseline, state: GpuSlicesState) -> GpuSlicesDesired:
+def restore(baseline: Baseline) -> GpuSlicesDesired:
     """What ``state: absent`` wants: no file of ours, and the scores that processes had."""
     scores = {unit: str(value.effective) for (unit, setting), value in baseline.values.items() if setting == SCORE}
     for score in scores.values():
@@ -226,9 +227,7 @@ def _slice_steps(
 # Services
 
 
-def _service_rows(
-    service: ServiceState, desired: GpuSlicesDesired, state: GpuSlicesState, scope: Scope
-) -> List[Setting]:
+def _service_rows(service: ServiceState, desired: GpuSlicesDesired, scope: Scope) -> List[Setting]:
     values = desired.services.get(service.unit)
     if values is not None:
         for setting, value in values.items():

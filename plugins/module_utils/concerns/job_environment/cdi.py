@@ -17,7 +17,6 @@ from . import nccl_conf
 
 PATH = "/etc/cdi/gpufleet-job_environment.json"
 KIND, NAME = "gpufleet.node/environment", "job"
-DEVICE = f"{KIND}={NAME}"
 # The oldest that has all that is used here: every engine with CDI reads it.
 VERSION = "0.3.0"
 

@@ -27,7 +27,7 @@ def perform(step: Step, host: Host) -> None:
     if not isinstance(action, WriteAttribute):
         return
     key = action.path[len(PROC) + 1 :]
-    now = found(key, host.files.read(action.path))
+    now = found(host.files.read(action.path))
     if now == action.value or (key in AT_LEAST and int(now) >= int(action.value)):
         return
     raise NotInEffect(

@@ -169,7 +169,7 @@ def read_by_kernel(key: str, text: str, like: Optional[str]) -> Optional[str]:
     return " ".join(words) if like is None or not count else None
 
 
-def found(key: str, text: str) -> str:
+def found(text: str) -> str:
     """A value as the kernel shows it, in one form: no tabs, and numbers without zeros before them."""
     numbers = decimals(text)
     return " ".join(map(str, numbers) if numbers else text.split())

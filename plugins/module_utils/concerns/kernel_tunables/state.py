@@ -88,7 +88,7 @@ def _read_value(files: Files, key: str) -> Optional[str]:
         if not files.exists(path) or files.mode(path) & 0o444:
             raise
         return None
-    return None if text is None else found(key, text)
+    return None if text is None else found(text)
 
 
 def as_scalar(text: Optional[str]) -> Scalar:

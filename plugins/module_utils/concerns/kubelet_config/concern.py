@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The concern ``kubelet_config``: how a kubelet hands out CPUs and memory, what it reserves, and when it evicts."""
+"""The concern ``kubelet_config``: how a kubelet allocates CPUs and memory, what it reserves, and when it evicts."""
 
 from __future__ import annotations
 

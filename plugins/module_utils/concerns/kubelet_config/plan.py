@@ -41,6 +41,7 @@ class ChangeKubelet(RoomAction):
     healthy in time, the files of NOTE come back. ``healthz`` is the address at which it says how it is, if any.
     """
 
+    programs = ("systemctl",)
     unit: str
     runs: bool
     healthz: str
@@ -53,6 +54,10 @@ class ChangeKubelet(RoomAction):
     @property
     def written(self) -> Tuple[Tuple[str, Optional[str]], ...]:
         return (*((path, self.text) for path in self.writes), *((path, None) for path in self.away))
+
+    @property
+    def restarts(self) -> Tuple[str, ...]:
+        return (self.unit,) if self.runs else ()
 
 
 def plan(state: KubeletState, desired: KubeletDesired, scope: Scope) -> Plan:

@@ -180,7 +180,7 @@ class _Table:
 
     def _make_room(self, index: int, rule: int) -> bool:
         """Another goes elsewhere that there is a place for it: one that moves anyway, if there is one."""
-        for other, place in self._others(index):
+        for other, place in self._others():
             obeyed = self._rule[other]
             self._lift(other)
             for found in chain((place,), (one for one in range(self._length) if one != place)):
@@ -196,7 +196,7 @@ class _Table:
             self._put(other, place, obeyed)
         return False
 
-    def _others(self, index: int) -> Iterator[Tuple[int, int]]:
+    def _others(self) -> Iterator[Tuple[int, int]]:
         """One of all that are alike, and its place."""
         stays = [place == item.present for place, item in zip(self._places, self._items)]
         seen: Set[Tuple[int, int, int, bool]] = set()

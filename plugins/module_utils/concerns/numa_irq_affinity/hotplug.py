@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Optional, Tuple
 from ..._core.setting import Setting
 from ..._kinds import hotplug
 from ..._kinds.hotplug import Hotplug
-from ..._linux import systemd
 from .irqbalance import HEADER
 from .irqbalance import UNIT as IRQBALANCE
 from .spec import NAME
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ..._core.protocols import Host
 
 UNIT = "gpufleet-interrupts.service"
-UNIT_PATH = f"{systemd.ETC}/{UNIT}"
 RULES = f"/etc/udev/rules.d/99-gpufleet-{NAME}.rules"
 # What goes and comes back when a queue goes: the parameters of the kernel itself, in /sys/module.
 STAND_IN = "kernel"

@@ -49,6 +49,14 @@ class TellDevices(RoomAction):
     devices: Optional[Tuple[str, ...]]
     restart: bool
 
+    @property
+    def programs(self) -> Tuple[str, ...]:
+        return (systemd_apply.SYSTEMCTL,) if self.restart else ()
+
+    @property
+    def restarts(self) -> Tuple[str, ...]:
+        return (UNIT,) if self.restart else ()
+
 
 def steps_of(daemon: IrqbalanceDaemon, want: WantedIrqbalance, made: Sequence[Setting]) -> Tuple[Step, ...]:
     """The steps of the next boot, and after them those of the running system."""

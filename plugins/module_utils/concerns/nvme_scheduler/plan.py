@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 class CheckRules(RoomAction):
     """Let udev say whether it accepts a text before it counts."""
 
+    optional_programs = ("udevadm",)
     text: str
 
 

@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ..._core.errors import CannotLook
+from ..._core.record import MALFORMED, listed, optional_text, parse
 from ..._core.regex import regex
 from ..._core.value import frozen
 from ..._machine.kubernetes_client import NOT_FOUND, Refusal, refused
@@ -197,14 +197,19 @@ def parse_node(answer: Mapping[str, Any]) -> Node:
 
 def _noted(name: str, text: Optional[str]) -> Tuple[Ours, Uses]:
     try:
-        noted = json.loads(text or "{}")
+        noted = parse(text or "{}")
         ours = {
-            kind: {str(place): (before, str(made)) for place, (before, made) in noted.get(kind, {}).items()}
+            kind: {str(place): _before_and_made(pair) for place, pair in noted.get(kind, {}).items()}
             for kind in (LABELS, TAINTS)
         }
-        return ours, {kind: tuple(map(str, noted.get(kind, ()))) for kind in SHARED_BY_NODES}
-    except (AttributeError, TypeError, ValueError):
+        return ours, {kind: tuple(map(str, listed(noted.get(kind, [])))) for kind in SHARED_BY_NODES}
+    except MALFORMED:
         raise damaged(name, str(text)) from None
+
+
+def _before_and_made(pair: Any) -> Tuple[Optional[str], str]:
+    before, made = listed(pair)
+    return optional_text(before), str(made)
 
 
 def damaged(object: str, note: str) -> CannotLook:

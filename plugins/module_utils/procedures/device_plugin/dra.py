@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the DRA driver of NVIDIA hands out in a cluster, beside the device plugin, and the classes that are declared.
+"""What the DRA driver of NVIDIA offers in a cluster, beside the device plugin, and the classes that are declared.
 
 Both offer the same GPUs, and neither knows of the other: a node that has both gives a GPU away twice.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .cluster import ApiServer, Node
 
 GROUP = "/apis/resource.k8s.io"
-GOAL = "find what the DRA driver hands out"
+GOAL = "find what the DRA driver offers"
 # The newest first: 1.34 and newer, 1.33, 1.32.
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 RIGHT = "list deviceclasses and resourceslices of resource.k8s.io"

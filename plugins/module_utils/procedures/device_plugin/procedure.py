@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What Kubernetes hands out of the GPUs: ``device_plugin``. It works on the cluster, once for all of its nodes.
+"""How Kubernetes allocates GPUs: ``device_plugin``. It works on the cluster, once for all of its nodes.
 
 A procedure and no concern, for none of it is on a node: the boot service could not apply it, and the look at a node
 could not see it. What we found is noted on the objects themselves, so that any controller can give it back.

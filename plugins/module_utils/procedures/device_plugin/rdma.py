@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, AbstractSet, Any, Dict, List, Mapping, Optiona
 
 from ..._core.change import Change
 from ..._core.errors import DeclarationError, NotPermitted, OwnedByAnother
+from ..._core.record import MALFORMED, listed, optional_text, parse
 from ..._core.setting import EFFECTIVE
 from ..._core.value import frozen
 from .cluster import ANNOTATION, MANAGED_BY, US, ConfigMap, damaged, not_understood
@@ -123,11 +124,14 @@ def _parse_note(text: Optional[str], place: Place) -> Note:
     if text is None:
         return Note({}, None, None)
     try:
-        noted = json.loads(text)
+        noted = parse(text)
         interval = noted["interval"]
+        if interval is not None:
+            before, ours = listed(interval)
+            interval = before, int(ours)
         entries = {name: dict(entry) for name, entry in noted["entries"].items()}
-        return Note(entries, None if interval is None else (interval[0], int(interval[1])), noted["found"])
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+        return Note(entries, interval, optional_text(noted["found"]))
+    except MALFORMED:
         raise damaged(f"the ConfigMap {place}", text) from None
 
 
@@ -240,10 +244,10 @@ def _restored(after: Mapping[str, Any], text: Optional[str], note: Note) -> Opti
     if note.found is None:
         return text if entries_of(after) or INTERVAL in after else None
     try:
-        before = json.loads(note.found)
-    except ValueError:
+        before = {ENTRIES: [], **parse(note.found)}
+    except MALFORMED:
         return text
-    return note.found if {ENTRIES: [], **before} == {ENTRIES: [], **after} else text
+    return note.found if before == {ENTRIES: [], **after} else text
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any], place: Place) -> List[Change]:

@@ -92,7 +92,7 @@ def test_a_virtual_machine_has_nothing_to_set_and_says_why(tmp_path: Path) -> No
         ("CPUs", "max_idle_latency_us", NO_IDLE),
     ]
     # Nothing comes later either, so nothing waits for it.
-    assert not machine.host.files.exists(later.UNIT_PATH)
+    assert not machine.host.files.exists(f"/etc/systemd/system/{later.UNIT}")
 
 
 def test_what_a_driver_lacks_is_unmanaged_and_the_rest_is_set(tmp_path: Path) -> None:
@@ -496,9 +496,9 @@ def test_the_unit_and_the_rule_come_and_go_with_the_declaration(tmp_path: Path) 
     machine = CpuMachine(tmp_path, intel_active())
     run(machine, governor="performance")
     assert machine.host.files.read(later.RULES) == later.RULES_TEXT
-    assert "boot --concern cpu_power --again 2" in machine.host.files.read(later.UNIT_PATH)
+    assert "boot --concern cpu_power --again 2" in machine.host.files.read(f"/etc/systemd/system/{later.UNIT}")
     run(machine, state="absent")
-    assert not machine.host.files.exists(later.UNIT_PATH)
+    assert not machine.host.files.exists(f"/etc/systemd/system/{later.UNIT}")
     assert not machine.host.files.exists(later.RULES)
 
 

@@ -17,7 +17,7 @@ from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver impor
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings import locks
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.driver import GpuReading
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.plan import SetGpus
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.plan import NoPersistence, SetGpus
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.gpu_settings.spec import (
     GRAPHICS_CLOCKS,
     GpuSettingsDeclaration,
@@ -559,6 +559,7 @@ def test_a_plan_sets_what_differs_and_nothing_else_and_once_it_is_taken_there_is
     taken = []
     actions = [step.action for step in plan.steps if isinstance(step.action, SetGpus)]
     values = {gpu.uuid: dict(gpu.values) for action in actions for gpu in action.gpus}
+    not_retained = [error for error in plan.refusals if isinstance(error, NoPersistence)]
     for gpu in gpus:
         wanted, made = gpu.wanted or {}, values.get(gpu.reading.gpu.uuid, {})
         assert made == {
@@ -567,7 +568,7 @@ def test_a_plan_sets_what_differs_and_nothing_else_and_once_it_is_taken_there_is
             if (gpu.boot[setting] != value if setting == "ecc" else immediate and gpu.effective[setting] != value)
         }
         lasts = all(value == DEFAULTS[setting] for setting, value in made.items() if setting != "ecc")
-        assert (gpu.name in [name for action in actions for name in action.not_retained]) == (
+        assert (gpu.name in [name for error in not_retained for name in error.object.split(", ")]) == (
             not gpu.reading.persistence and not lasts
         )
         volatile = {setting: value for setting, value in made.items() if setting != "ecc"}

@@ -14,13 +14,15 @@ from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, S
 from ansible_collections.gpufleet.node.plugins.module_utils._core.protocols import Completed
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Driver, pci_address
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout import apply
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.model import (
-    Compute,
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.actions import (
     GpuTarget,
-    Instance,
-    Layout,
     Repartition,
     ResetGroup,
+)
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.model import (
+    Compute,
+    Instance,
+    Layout,
 )
 from ansible_collections.gpufleet.node.tests.unit.nvidia.gpu_machine import GpuMachine, MakeMachine
 

@@ -32,11 +32,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout 
     driver_apply,
     transaction,
 )
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.actions import (
+    ResetGroup,
+)
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.model import (
     Compute,
     Instance,
     Layout,
-    ResetGroup,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.records import INTERRUPTED_RUN, NOTIFIED
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.transaction import (

@@ -426,7 +426,7 @@ def test_what_the_boot_brings_of_another_declaration_is_known_from_what_was_reco
     predicted = run(machine, DIVIDED, others, check_mode=True)
     assert [change[:4] for change in changes_of(predicted) if change[4] == "boot"] == [
         ("gpu0", "instances", "1g.10gb@0-6", TEXT),
-        (DECLARED, "declaration", "another declaration", "as declared"),
+        (DECLARED, "declaration", "gpus[0].instances: not set; gpus[0].layout: all-1g", "as declared"),
     ]
 
 

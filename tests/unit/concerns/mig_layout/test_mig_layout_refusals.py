@@ -642,9 +642,8 @@ def test_a_damaged_transaction_is_named_and_no_gpu_is_touched(
             run(machine, entry, check_mode=check_mode)
         assert str(caught.value) == (
             "Cannot read what an interrupted run left in /var/lib/gpufleet/mig_layout.transaction: "
-            "the file is damaged: JSONDecodeError('Expecting property name enclosed in double quotes: line 1 column 2 "
-            "(char 1)'). Start the services that it may have stopped, look at MIG mode, instances and persistence mode "
-            "of the GPUs, and remove it."
+            "the file is damaged: it is not JSON. Start the services that it may have stopped, look at MIG mode, "
+            "instances and persistence mode of the GPUs, and remove it."
         )
     assert (layout_of(machine), machine.log(), machine.host.files.read(INTERRUPTED_RUN)) == (ALL_SMALL, [], "{")
     assert declared(machine) is None
@@ -664,7 +663,11 @@ def test_a_damaged_transaction_is_named_and_no_gpu_is_touched(
             " system, or is immutable (see lsattr -d). Make it writable: the original values and the program gpufleet"
             " are kept there.",
         ),
-        ("/run", "Cannot change mig_layout in /run/gpufleet/lock: Read-only file system."),
+        (
+            "/run",
+            "Cannot write /run/gpufleet/lock: /run is on a read-only file system, or is immutable (see lsattr -d)."
+            " Make it writable.",
+        ),
     ],
 )
 def test_a_folder_that_nobody_may_write_keeps_every_gpu_as_it_is(

@@ -15,10 +15,10 @@ from ansible_collections.gpufleet.node.plugins.module_utils._core.contract impor
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._linux.boot_service import BootCarrier
 from ansible_collections.gpufleet.node.plugins.module_utils._nvidia.driver import Identity
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.actions import Repartition
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.busy import Holding
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.concern import CONCERN
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.driver import DriverInstance, MigReading
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.model import Repartition
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.spec import MigLayoutDeclaration
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.mig_layout.state import (
     MigGpu,

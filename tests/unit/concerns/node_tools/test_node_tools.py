@@ -269,11 +269,13 @@ def test_in_an_image_that_is_not_booted_the_service_is_enabled_all_the_same(tmp_
     assert host.files.exists(systemd.MARKER) is False
 
 
-def test_without_systemctl_the_service_cannot_be_enabled(tmp_path: Path) -> None:
+def test_without_systemctl_nothing_is_installed_that_could_not_be_enabled(tmp_path: Path) -> None:
     host = machine(tmp_path)
     host.commands.programs.clear()
-    with pytest.raises(GpuFleetError, match=f"Cannot enable {UNIT} with systemctl: No such file or directory"):
+    before = snapshot(tmp_path)
+    with pytest.raises(GpuFleetError, match=r"Cannot run systemctl: it is not installed\. Install the package"):
         run(host)
+    assert snapshot(tmp_path) == before
 
 
 # The command

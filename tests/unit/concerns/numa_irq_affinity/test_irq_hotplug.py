@@ -23,13 +23,13 @@ from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_af
     RULES,
     RULES_TEXT,
     UNIT,
-    UNIT_PATH,
 )
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.plan import hotplug_steps
 from ansible_collections.gpufleet.node.tests.unit.node.boot_concern import verify
 from ansible_collections.gpufleet.node.tests.unit.support import FakeHost, build
 
 TEXT = hotplug.unit_text(irqbalance=True)
+UNIT_PATH = f"/etc/systemd/system/{UNIT}"
 
 
 # The rule

@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.convergence import converge
 from ansible_collections.gpufleet.node.plugins.module_utils._linux import cpulist
 from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.concern import CONCERN
-from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.hotplug import RULES, UNIT_PATH
+from ansible_collections.gpufleet.node.plugins.module_utils.concerns.numa_irq_affinity.hotplug import RULES, UNIT
 from ansible_collections.gpufleet.node.tests.unit.concerns.numa_irq_affinity.irq_machine import (
     BEFORE,
     DECLARED,
@@ -509,7 +509,7 @@ def test_absent_leaves_interrupts_to_an_irqbalance_that_has_them_again_and_moves
 def test_devices_that_come_later_are_placed_by_a_unit_that_udev_starts(tmp_path: Path) -> None:
     machine = IrqMachine(tmp_path)
     run(machine, ETH)
-    assert "boot --concern numa_irq_affinity" in machine.host.files.read(UNIT_PATH)
+    assert "boot --concern numa_irq_affinity" in machine.host.files.read(f"/etc/systemd/system/{UNIT}")
     rules = machine.host.files.read(RULES)
     assert 'ENV{SYSTEMD_WANTS}+="gpufleet-interrupts.service"' in rules
     assert "RUN" not in rules

@@ -220,8 +220,7 @@ def case(
             "a damaged record of what was there before",
             "Cannot read the original values in "
             "/var/lib/gpufleet/baseline/numa_irq_affinity.json: the "
-            "file is damaged: JSONDecodeError('Expecting property name enclosed in double quotes: line 1 "
-            "column 70 (char 69)'). Restore it from a backup, or remove it to give up restoring.",
+            "file is damaged: it is not JSON. Restore it from a backup, or remove it to give up restoring.",
             ETH,
             prepare=damaged,
         ),

@@ -451,6 +451,24 @@ def damaged(machine: Machine) -> None:
     machine.nodes["h100-2"]["metadata"]["annotations"][ANNOTATION] = "[1]"
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        "[" * 100_000,
+        "[]",
+        '{"labels": 7}',
+        '{"labels": {"a": "bc"}}',
+        '{"taints": {"a": [7, "b"]}}',
+        '{"rdma": "hca_a"}',
+        '{"rdma": {"hca_a": 1}}',
+    ],
+)
+def test_a_damaged_annotation_is_named_whatever_is_wrong_with_it(machine: Machine, note: str) -> None:
+    machine.nodes["h100-2"]["metadata"]["annotations"][ANNOTATION] = note
+    assert f"its annotation {ANNOTATION} is damaged" in machine.run(SHARED)["msg"]
+    assert machine.requests == []
+
+
 def nothing(machine: Machine) -> None:
     return None
 

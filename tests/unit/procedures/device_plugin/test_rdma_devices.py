@@ -367,6 +367,25 @@ def damaged(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
+    "note",
+    [
+        "",
+        "[" * 100_000,
+        "[]",
+        '{"entries": {}, "interval": "78", "found": null}',
+        '{"entries": {}, "interval": {"7": 1, "8": 2}, "found": null}',
+        '{"entries": {}, "interval": null, "found": 7}',
+        '{"entries": {"a": 7}, "interval": null, "found": null}',
+    ],
+)
+def test_a_damaged_annotation_is_named_whatever_is_wrong_with_it(machine: Machine, note: str) -> None:
+    somebody_elses(machine, annotations={ANNOTATION: note})
+    before = machine.state()
+    assert f"its annotation {ANNOTATION} is damaged" in machine.run(NODE)["msg"]
+    assert (machine.requests, machine.state()) == ([], before)
+
+
+@pytest.mark.parametrize(
     ("prepare", "said"),
     [
         (
