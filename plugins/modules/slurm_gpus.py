@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_gpus
-short_description: The GPUs, MIG instances and shares that Slurm hands out on a compute node
+short_description: The GPUs, MIG instances and shares that Slurm allocates on a compute node
 version_added: 0.1.0
 author:
   - gpufleet contributors (@gpufleet)
@@ -91,7 +91,7 @@ options:
     default: true
   shards:
     description:
-      - Into how many shards each GPU is divided, which jobs ask for with C(--gres=shard:1). Slurm hands out a GPU
+      - Into how many shards each GPU is divided, which jobs ask for with C(--gres=shard:1). Slurm allocates a GPU
         either as a whole or in shards, and does not limit what a shard takes.
       - Refused while a GPU is in MIG mode, and together with O(mps).
     type: int

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The concern ``slurm_gpus``: what Slurm hands out of a node is what the driver has."""
+"""The concern ``slurm_gpus``: what Slurm allocates of a node is what the driver has."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class GresLine:
 
     @property
     def device(self) -> str:
-        """What it hands out: of a MIG instance the device file of its compute instance."""
+        """What it allocates: of a MIG instance the device file of its compute instance."""
         return self.files[-1]
 
     @property

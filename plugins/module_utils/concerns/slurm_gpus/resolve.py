@@ -92,7 +92,7 @@ def _refuse_shares(declaration: SlurmDeclaration, state: SlurmState) -> None:
     for name, _count in declaration.shares:
         if divided:
             raise DeclarationError(
-                f"hand out {name} of {{}}",
+                f"allocate {name} of {{}}",
                 object=divided[0].identity.name,
                 cause="it is in MIG mode, and this module gives out its instances as a whole",
                 hint="leave the shares out, or turn MIG off with mig_layout",
@@ -100,7 +100,7 @@ def _refuse_shares(declaration: SlurmDeclaration, state: SlurmState) -> None:
         select = value_of(state.slurm or "", "SelectType")
         if select is not None and select != CONS_TRES:
             raise DeclarationError(
-                f"hand out {name}",
+                f"allocate {name}",
                 cause=f"{state.slurm_path} has SelectType={select}, which knows no shares",
                 hint=f"set SelectType={CONS_TRES} there",
             )
@@ -125,7 +125,7 @@ def _refuse_files(declaration: SlurmDeclaration, state: SlurmState) -> None:
         )
     hint = "make it by nvidia-modprobe or nvidia-ctk system create-device-nodes, then run again"
     refuse_all(
-        [DeclarationError("hand out {}", object=path, cause=fault, hint=hint) for path, fault in state.faults.items()],
+        [DeclarationError("allocate {}", object=path, cause=fault, hint=hint) for path, fault in state.faults.items()],
         by_object=True,
     )
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NAME = "slurm_gpus"
 EXPLICIT, NVML = "explicit", "nvml"
 FOLDER = "/etc/slurm"
-GOAL = "hand out GPUs in Slurm"
+GOAL = "allocate GPUs in Slurm"
 
 # Of Gres=gpu:TYPE:COUNT, where a colon, comma, bracket or blank would end it.
 TYPE = regex(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -103,14 +103,14 @@ def _shares(params: Mapping[str, Any]) -> Tuple[Tuple[str, int], ...]:
                 object=option,
                 cause=f"a GPU is divided into 1 to {MOST}",
                 found=count,
-                hint=f"leave {option} out for GPUs that are handed out as a whole",
+                hint=f"leave {option} out for GPUs that are allocated as a whole",
             )
         found[name] = count
     if len(found) > 1:
         raise DeclarationError(
             "use {}",
             object="mps",
-            cause="shards is set too, and a job would get shares of a GPU that the other way has handed out already",
+            cause="shards is set too, and a job would get shares of a GPU that the other way has allocated already",
             hint="leave one of the two out",
         )
     return tuple(found.items())
