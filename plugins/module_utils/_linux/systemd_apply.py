@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple
 
 from .._core import steps
-from .._core.change import RoomAction, RunCommand, Step
+from .._core.change import ReplaceFile, RoomAction, RunCommand, Step
 from .._core.errors import CannotLook, NotInEffect, Refused
 from .._core.value import frozen
 from .systemd import (
@@ -67,9 +67,11 @@ class ReloadUnits(RoomAction):
         units = [step.action.unit for step in plan.steps if isinstance(step.action, AnnounceUnit)]
         if not (units and running(host.files) and containers_that_lose_gpus(host)):
             return ()
-        # A new unit is read when it is first asked for.
+        # A unit that is new is read when it is first asked for.
+        written = {step.action.path for step in plan.steps if isinstance(step.action, ReplaceFile)}
         known = unit_files(host.files)
-        return (DAEMON_RELOAD,) if any(known.status(unit) != NOT_FOUND for unit in units) else ()
+        new = [unit for unit in units if f"{ETC}/{unit}" in written and known.status(unit) == NOT_FOUND]
+        return (DAEMON_RELOAD,) if set(units).difference(new) else ()
 
 
 @frozen

@@ -256,6 +256,7 @@ def test_a_value_that_would_not_last_is_not_set_though_check_mode_shows_the_plan
     machine = ready(gpu_machine, **ready_for)
     predicted = run(machine, {"power_limit_watts": 500}, check_mode=True)
     assert (predicted.error, predicted.changes[0].after) == (None, 500)
+    assert [str(error) for error in predicted.remaining.refusals] == [message]
     outcome = run(machine, {"power_limit_watts": 500})
     assert (str(outcome.error), outcome.changes) == (message, ())
     assert (machine.log(), machine.host.files.exists(DECLARED)) == ([], False)

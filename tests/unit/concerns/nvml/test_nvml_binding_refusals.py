@@ -10,7 +10,7 @@ import os
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 from ansible_collections.gpufleet.node.plugins.module_utils._core.assessment import assess
@@ -63,6 +63,14 @@ def case(
     **options: Any,
 ) -> Any:
     return pytest.param(message, files or {}, prepare, options, id=name)
+
+
+def foreseen(host: FakeHost, **options: Any) -> List[str]:
+    """What check mode says that a run fails for."""
+    try:
+        return [str(error) for error in run(host, check_mode=True, **options).remaining.refusals]
+    except GpuFleetError as error:
+        return [str(error)]
 
 
 @pytest.mark.parametrize(
@@ -214,6 +222,8 @@ def test_a_refusal_says_what_was_found_and_what_to_do(
     host = machine(tmp_path, files)
     prepare(host)
     before = snapshot(tmp_path / "node", leave_out=("run", "var"))
+    # To look needs no rights.
+    assert not host.may_change or foreseen(host, **options) == [message]
     with pytest.raises(GpuFleetError) as raised:
         run(host, **options)
     assert str(raised.value) == message
@@ -287,8 +297,10 @@ def test_a_folder_of_ours_that_others_may_write_is_named_and_not_called_right(tm
     host = machine(tmp_path, {f"{folder}/README": ""})
     open_to_all(folder)(host)
     before = snapshot(tmp_path / "node")
+    predicted = foreseen(host)
     with pytest.raises(GpuFleetError) as raised:
         run(host)
+    assert predicted == [str(raised.value)]
     assert f"{folder} is world-writable, and root would run it" in str(raised.value)
     run(host, None, state="absent")
     assert snapshot(tmp_path / "node") == before
