@@ -64,14 +64,15 @@ def test_the_file_of_the_controller_is_installed_and_compiled_for_root_alone_to_
     assert outcome.as_dict()["effective"] == {"path": OURS, "sha256": total(CURRENT), "version": None}
 
 
-def test_a_second_run_reads_one_file_of_ours_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_second_run_reads_little_and_changes_nothing(tmp_path: Path) -> None:
     host = machine(tmp_path)
     run(host)
     before = snapshot(tmp_path / "node")
     host.files.reads.clear()
     outcome = run(host, None)
     assert (outcome.status, outcome.changes) == ("in_sync", ())
-    assert host.files.reads == [DECLARATION, OURS, "/run/gpufleet/reboot-required.d/nvml"]
+    record, note = "/var/lib/gpufleet/baseline/nvml.json", "/run/gpufleet/reboot-required.d/nvml"
+    assert host.files.reads == [DECLARATION, OURS, record, note]
     assert snapshot(tmp_path / "node") == before
 
 
