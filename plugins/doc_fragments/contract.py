@@ -84,7 +84,7 @@ attributes:
     description:
       - Shows each setting that changes, one per line, before and after.
       - For files of other software it shows the lines around each change too, in which passwords, tokens and the like
-        are masked. The keyword C(diff: false) of the task hides them.
+        are masked. The keyword C(diff) of the task, set to C(false), hides them.
   idempotent:
     support: full
     description: A second run with the same declaration changes nothing.

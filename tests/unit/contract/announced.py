@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Iterator, List, Mapping, Set, Tuple, cast
 
 from ansible_collections.gpufleet.node.plugins.module_utils._core import baseline
-from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import AnyConcern, Outcome, reboot_note
+from ansible_collections.gpufleet.node.plugins.module_utils._core.contract import Outcome, reboot_note
 from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import Node, difference
 from ansible_collections.gpufleet.node.tests.unit.foresight import Effect, Traced, files_of, programs_of, unlisted
 
@@ -35,7 +35,7 @@ def run_traced(node: Node, verb: str) -> Tuple[Traced, Outcome]:
     """A run of this kind. The effects of the node are then those of this run."""
     node.effects.clear()
     concern = Traced(node.concern)
-    return concern, replace(node, concern=cast("AnyConcern", concern)).converge(verb)
+    return concern, replace(node, concern=cast("Any", concern)).converge(verb)
 
 
 def unannounced(concern: Traced, node: Node, before: Mapping[str, Any]) -> Iterator[str]:

@@ -456,7 +456,7 @@ NOTED: Dict[str, Reader] = {
         mig_records.record_text({"GPU-1": "19@0"}),
     ),
     mig_records.NOTIFIED: (
-        lambda host: consumers.stale_consumers(host),
+        consumers.stale_consumers,
         json.dumps({"schema": 1, "specifications": {"/a": ""}, "processes": {"restart_dcgm": ["7:9"]}}),
     ),
     irq_devices.NOTE: (

@@ -164,7 +164,7 @@ def token_of(rule: str, seed: object = 0) -> Tuple[str, str]:
     """A token, and the part of it that nobody may see."""
     start, alphabet, length = RULES[rule]
     random = Random(f"{rule} {seed}")
-    body = "".join(random.choice(alphabet) for _ in range(length))
+    body = "".join(random.choice(alphabet) for _count in range(length))
     return f"{start}{body}", body
 
 
@@ -187,7 +187,7 @@ def test_no_token_of_a_known_shape_is_shown(rule: str, seed: int, form: str) -> 
 @given(st.sampled_from([BASE64, SLUG, WORD, HEX, LOWER]), st.integers(80, 200), st.integers(0, 1 << 32), LINE_FORMS)
 def test_a_long_random_text_is_not_shown(alphabet: str, length: int, seed: int, form: str) -> None:
     random = Random(seed)
-    text = "".join(random.choice(alphabet) for _ in range(length))
+    text = "".join(random.choice(alphabet) for _count in range(length))
     line = without_tokens(form.format(text))
     # Its end may be behind a character that ends it.
     assert not any(text[start : start + 24] in line for start in range(length - 24))
