@@ -10,6 +10,7 @@ import re
 from typing import List
 
 import pytest
+from ansible_collections.gpufleet.node.plugins.module_utils._core.change import Step, WriteAttribute
 from ansible_collections.gpufleet.node.plugins.module_utils._core.errors import GpuFleetError, MissingProgram
 from ansible_collections.gpufleet.node.tests.unit import foresight
 from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines import (
@@ -81,3 +82,11 @@ def test_whatever_else_a_run_may_fail_for_says_why_no_plan_knows_it() -> None:
         assert row["why"].strip().endswith("."), row
         for message in row.get("messages", ()):
             re.compile(message)
+
+
+def test_what_a_step_does_and_does_not_list_is_found() -> None:
+    taken = foresight.Taken(Step(WriteAttribute("/sys/a", "1")))
+    taken.failed = False
+    taken.effects = [("set", "/sys/a", "2"), ("replace", "/etc/a", ""), ("remove", "/run/gpufleet/a", "")]
+    taken.programs = [("systemctl", "restart", "a.service"), ("systemctl", "show", "a.service")]
+    assert list(foresight.unlisted(taken)) == ["set /sys/a to 2", "replace /etc/a", "run systemctl restart a.service"]

@@ -26,8 +26,8 @@ from ansible_collections.gpufleet.node.tests.unit.contract.concern_machines impo
     PRESENT,
     Node,
     Nodes,
-    only_reads,
 )
+from ansible_collections.gpufleet.node.tests.unit.foresight import only_reads
 
 pytestmark = pytest.mark.once
 pytest_plugins = ("ansible_collections.gpufleet.node.tests.unit.contract.concern_machines",)
